@@ -7,7 +7,7 @@ refuse_bare_name(__name__)
 
 
 def _register(name: str, folder: str, env: str, translator: str, app: str | None = None) -> None:
-    """Register an environment with its three players; the others are named within its folder."""
+    """Register an environment with its three players; module names are relative to its folder."""
     register(
         f"{name}-v0",
         f"{folder}.{env}",

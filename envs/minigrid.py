@@ -1,4 +1,4 @@
-"""A scripted player for the rooms of MiniGrid, which are Gymnasium environments of their own."""
+"""A scripted player for MiniGrid's rooms, which are ordinary Gymnasium environments."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,12 +15,12 @@ _AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 
 class Walker:
-    """Walks to the green goal of an empty room, by the shortest way, from its picture.
+    """Walks to the green goal of an empty room by the shortest way, using the room's picture.
 
     Args:
-        action_space: of the environment; filled in automatically.
-        names: as for the translator, like all that follow.
-        parameters: of the components.
+        action_space: the environment's action space; filled in automatically.
+        names: see the translator, as for all remaining arguments.
+        parameters: parameters of the components.
         style: `tag` or `tool`.
     """
 
@@ -39,10 +39,10 @@ class Walker:
         """Go forward if that leads closer, else turn towards the goal.
 
         Args:
-            info: is not used.
-            rng: is not used.
-            observation: of `RGBImgObsWrapper`: the `image` of the whole room, and the agent's
-                `direction`.
+            info: unused.
+            rng: unused.
+            observation: observation of `RGBImgObsWrapper`: the `image` of the whole room, and the
+                agent's `direction`.
         """
         picture, facing = observation["image"], int(observation["direction"])
         away = _center(picture, 1) - _center(picture, 0)  # the goal is green, the agent is red
@@ -53,7 +53,7 @@ class Walker:
 
 
 def _center(picture: Image, channel: int) -> np.ndarray:
-    """The mean position, right and down in pixels, of what has this color alone."""
+    """Return the mean position (x, y), in pixels, of pixels with only this color channel."""
     rest = np.delete(picture, channel, axis=2).max(axis=2)
     rows, columns = np.nonzero((picture[..., channel] > 150) & (rest < 100))
     return np.array([columns.mean(), rows.mean()])

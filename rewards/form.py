@@ -41,7 +41,7 @@ def effect(episode: Episode, cost: float = 1.0) -> list[float]:
 
 
 def is_think_answer(reply: str) -> bool:
-    """Whether a reply is one `<think>` block and one `<answer>` block, with each tag once."""
+    """Return whether a reply is a `<think>` and an `<answer>` block, with each tag once."""
     if any(reply.count(tag) != 1 for tag in _TAGS):
         return False
     found = _THINK.fullmatch(reply)
@@ -50,7 +50,7 @@ def is_think_answer(reply: str) -> bool:
 
 
 def is_think_boxed(reply: str) -> bool:
-    r"""Whether a reply is one `<think>` block followed by text with a `\boxed{...}`."""
+    r"""Return whether a reply is a `<think>` block followed by text with a `\boxed{...}`."""
     if reply.count("<think>") != 1 or reply.count("</think>") != 1:
         return False
     found = _THINK.fullmatch(reply)

@@ -1,4 +1,4 @@
-"""HTTP requests of rewards: JSON to a server, with retries, all within a deadline."""
+"""HTTP client for rewards: posts JSON to a server, with retries, within a deadline."""
 
 import base64
 import http.client
@@ -24,21 +24,21 @@ T = TypeVar("T")
 _LARGEST = 16 << 20
 """Maximum size of a response in bytes."""
 _RETRY_STATUSES = (408, 425, 429, 502, 503, 504)
-"""Status codes of a server that is busy or not up yet; the request is retried."""
+"""Status codes of a server that is busy or not yet up: retry the request."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 30.0
-"""Before the first retry; and that a `Retry-After` can ask for."""
+"""Pause before the first retry, and the longest pause that `Retry-After` can request."""
 
 
 class HttpClient:
     """Posts JSON to one URL.
 
-    If the server cannot be reached or is busy, the request is retried with exponential backoff, or
-    when its `Retry-After` says.
+    If the server is unreachable or busy, the request is retried with exponential backoff, or after
+    the time in its `Retry-After` header.
 
     Args:
-        url: of the request.
+        url: URL of the request.
         attempts: maximum number of attempts.
-        hint: what to do if no server is running, for the message.
+        hint: advice for the error message if no server is running.
 
     Raises:
         ConfigError: invalid URL or number of attempts.
@@ -55,12 +55,12 @@ class HttpClient:
         self._opener = urllib.request.build_opener(*handlers)
 
     def post(self, content: Any, end: float, key: str | None = None) -> bytes:
-        """Send JSON and return the body of the response, until a time of `time.monotonic`.
+        """Send JSON and return the body of the response, by the time `end` of `time.monotonic`.
 
-        The key is sent as a bearer token, and is never part of a message.
+        The key is sent as a bearer token and never appears in error messages.
 
         Raises:
-            RewardError: the server sent no success in time.
+            RewardError: the request did not succeed in time.
         """
         headers = {"Content-Type": "application/json"}
         if key:
@@ -81,7 +81,7 @@ class HttpClient:
     def _request(
         self, request: urllib.request.Request, end: float, key: str | None
     ) -> tuple[bytes | str, float]:
-        """One attempt: the response body, or why a retry may help, and after how many seconds.
+        """Try once: return the response body, or why a retry may help and after how many seconds.
 
         Raises:
             RewardError: a retry would not help.
@@ -110,7 +110,7 @@ class HttpClient:
             return answer.status, _read_body(answer, end), wait_s
 
     def _reason(self, error: Exception) -> str:
-        """The error, with a hint if no server is running."""
+        """Describe the error, with a hint if no server is running."""
         message = f"{type(error).__name__}: {error}"
         cause = error.reason if isinstance(error, urllib.error.URLError) else error
         if isinstance(cause, ConnectionRefusedError):
@@ -119,10 +119,10 @@ class HttpClient:
 
 
 def _host_of(url: str) -> str:
-    """The host of a valid URL.
+    """Return the host of a URL.
 
     Raises:
-        ConfigError: it is not valid.
+        ConfigError: the URL is not valid.
     """
     try:
         parts = urllib.parse.urlsplit(url)
@@ -138,12 +138,12 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Refuses redirects: episodes go only to the configured server."""
 
     def redirect_request(self, *arguments: Any) -> None:
-        """Refuse."""
+        """Refuse the redirect."""
         return
 
 
 def start_call(call: Callable[[], T]) -> "Future[T]":
-    """Run a call in a thread of its own, which does not keep the process from exiting."""
+    """Run a call in its own thread, which does not keep the process from exiting."""
     result: Future[T] = Future()
 
     def run() -> None:
@@ -157,10 +157,10 @@ def start_call(call: Callable[[], T]) -> "Future[T]":
 
 
 def result_by(call: "Future[T]", end: float) -> T:
-    """Return or raise what a call does; past the deadline it is abandoned in its thread.
+    """Return the call's result or raise its exception; abandon the call after `end`.
 
     Raises:
-        TimeoutError: the call did not end in time.
+        TimeoutError: the call did not finish in time.
     """
     try:
         return call.result(max(0.01, end - time.monotonic()))
@@ -171,7 +171,7 @@ def result_by(call: "Future[T]", end: float) -> T:
 
 
 def _read_body(answer: Any, end: float) -> bytes:
-    """Read the whole body until a time of `time.monotonic`; a server may send slowly."""
+    """Read the whole body by the time `end` of `time.monotonic`; the server may send slowly."""
     body = b""
     while chunk := answer.read1(65536):
         body += chunk
@@ -193,7 +193,7 @@ def _error_message(body: bytes) -> str:
 
 
 def data_uri(image: Image) -> str:
-    """An image as the data URI of a PNG."""
+    """Return an image as the data URI of a PNG."""
     encoded, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
     assert encoded
     return f"data:image/png;base64,{base64.b64encode(png.tobytes()).decode()}"

@@ -39,36 +39,36 @@ _MOST_REASONS = 10_000
 class Judge:
     """Has a model grade each episode; the score is the reward of the last turn.
 
-    The reward is the median of `votes` answers, which is the majority if there are two scores. An
-    answer that does not fit the schema is asked for again; without a valid one the episode has no
-    reward, and becomes void.
+    The reward is the median of `votes` answers, which with two scores is the majority. An answer
+    that does not fit the schema is requested again; without a valid answer the episode has no
+    reward and becomes void.
 
     Args:
         url: base URL of the server, such as `http://127.0.0.1:8000/v1`.
-        model: its name on the server.
+        model: name of the model on the server.
         rubric: how to grade: a text, or the name of a `.txt` or `.md` file; None for `RUBRIC`.
         scores: the lowest and the highest score. Whole numbers allow only whole scores.
-        images: which screens are sent: `all`, those of the first and the last turn and the screen
-            after it (`ends`), only the last screen (`last`), or `none`.
+        images: which screens to send: `all`; `ends` for the screens of the first and the last turn
+            and the screen after it; `last` for only the last screen; or `none`.
         max_pixels: larger images are scaled down to this area.
-        reference: whether the right answer, from the environment's info, is shown to the model.
+        reference: whether to show the model the right answer from the environment's info.
         reason: whether the model gives a reason before its score.
-        votes: number of answers; odd.
-        temperature: of sampling; above 0 if there are several votes.
+        votes: number of answers; must be odd.
+        temperature: sampling temperature; must be above 0 if there are several votes.
         max_tokens: maximum length of an answer.
-        seed: of the first vote; the next ones have the following seeds.
-        response_format: how the server is asked for the schema: `json_schema`, `json_object`, or
-            `none` for one that supports neither.
-        extra_body: more fields of each request; null removes one.
+        seed: seed of the first vote; each further vote adds 1.
+        response_format: how to request the schema from the server: `json_schema`, `json_object`, or
+            `none` if the server supports neither.
+        extra_body: additional fields of each request; null removes a field.
         api_key_env: the environment variable with the API key; None sends no key.
-        attempts: answers per vote until one is valid, and attempts of each request.
-        concurrency: maximum number of requests at a time, in each process.
-        deadline_s: for the grade of an episode; below `rollout.reward_deadline_s`.
-        cache: folder in which valid answers are kept, by the digest of all that was sent; None
-            keeps none. It grows by a small file per vote, and may be emptied at any time.
+        attempts: maximum answers per vote until one is valid, and attempts of each request.
+        concurrency: maximum number of concurrent requests per process.
+        deadline_s: time limit for grading an episode; keep it below `rollout.reward_deadline_s`.
+        cache: folder to keep valid answers in, under a digest of the request; None keeps none. It
+            grows by a small file per vote, and may be emptied at any time.
 
     Raises:
-        ConfigError: an invalid setting, or the API key is not set.
+        ConfigError: a setting is invalid, or the API key is not set.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Judge:
         self._key = _read_key(api_key_env)
         self._scores = _check_scores(scores)
         self.accept_at = (self._scores[0] + self._scores[-1]) / 2
-        """The score from which an audit counts an episode as accepted."""
+        """The minimum score for an audit to count an episode as accepted."""
         self.reads_images = images != "none"
         self._images, self._max_pixels, self._reference = images, max_pixels, reference
         self._reason, self._votes, self._seed, self._attempts = reason, votes, seed, attempts
@@ -127,11 +127,11 @@ class Judge:
         """Reasons by the id of the episode."""
 
     async def __call__(self, episode: Episode) -> float:
-        """The score of an episode, while others are graded, too; see `grade`."""
+        """Return the score of an episode, concurrently with other episodes; see `grade`."""
         return await asyncio.wrap_future(start_call(partial(self.grade, episode)))
 
     def grade(self, episode: Episode) -> float:
-        """The score of an episode.
+        """Return the score of an episode.
 
         Raises:
             RewardError: the server gave no valid answer in time.
@@ -153,11 +153,11 @@ class Judge:
         return score
 
     def explain(self, episode_id: str) -> str | None:
-        """The reason for the score of one of the latest episodes; None if none is known."""
+        """Return the reason for the score of a recent episode; None if unknown."""
         return self._reasons.get(episode_id) or None
 
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of an answer."""
+        """Return the JSON schema of an answer."""
         low, high = self._scores[0], self._scores[-1]
         score: dict[str, Any] = {"type": "number", "minimum": low, "maximum": high}
         if self._is_whole:
@@ -192,7 +192,7 @@ class Judge:
                 url = data_uri(_scaled(image, self._max_pixels))
                 parts.append({"type": "image_url", "image_url": {"url": url}})
 
-        # As JSON strings: no text of the agent can pass for a part of the transcript.
+        # As JSON strings, so that no text of the agent can pass for part of the transcript.
         add(f"Task: {json.dumps(episode.instructions, ensure_ascii=False)}")
         if self._reference and (right := _reference(episode)):
             add(f"Right answer (any of): {json.dumps(right, ensure_ascii=False)}")
@@ -219,10 +219,10 @@ class Judge:
         ]
 
     def _shown(self, episode: Episode, number: int, message: EpisodeMessage) -> Sequence[Image]:
-        """The images that are sent with a message of a turn.
+        """Return the images to send with a turn's message.
 
         Raises:
-            RewardError: the episode lacks them.
+            RewardError: the episode lacks some of the images.
         """
         last = len(episode.turns) - 1
         is_sent = {
@@ -251,10 +251,10 @@ class Judge:
     # --- what comes back ------------------------------------------------------------------
 
     def _vote(self, messages: list[dict[str, Any]], number: int, end: float) -> tuple[float, str]:
-        """The score of one valid answer, and the reason for it.
+        """Return the score of one valid answer, and its reason.
 
         Raises:
-            RewardError: there is none.
+            RewardError: no answer was valid.
         """
         first = self._request(messages, number, 0)
         kept = self._kept(first)
@@ -299,7 +299,7 @@ class Judge:
         return encodable(reply) if isinstance(reply, str) else ""
 
     def parse(self, reply: str) -> tuple[float, str]:
-        """Score and reason in a reply of the model, which may be fenced or follow other text.
+        """Parse score and reason from a model's reply, which may be fenced or follow other text.
 
         Raises:
             ValueError: the reply does not satisfy the schema; the message says why.
@@ -328,7 +328,7 @@ class Judge:
             return None
         sent = json.dumps([self._client.url, request], sort_keys=True)
         digest = hashlib.sha256(sent.encode()).hexdigest()
-        # Hidden, because a job copies the files that its settings name to other nodes.
+        # Hidden, because a job copies files named by its settings to other nodes.
         return self._cache / ".grades" / digest[:2] / f"{digest}.json"
 
     def _kept(self, request: dict[str, Any]) -> tuple[float, str] | None:
@@ -392,10 +392,10 @@ def _check_positive(**values: float) -> None:
 
 
 def _check_scores(scores: Sequence[float]) -> list[float]:
-    """All scores if they are whole, else the lowest and the highest.
+    """Return all scores if they are whole numbers, else the lowest and the highest.
 
     Raises:
-        ConfigError: not two ascending numbers.
+        ConfigError: `scores` is not two ascending numbers.
     """
     if (
         len(scores) != 2

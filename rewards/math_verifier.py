@@ -1,6 +1,6 @@
-"""Runs math-verify with a deadline and a memory limit, each comparison in a process of its own.
+"""Run math-verify with a deadline and a memory limit, each comparison in its own process.
 
-A model's answer may take forever, or all memory, to compare, in code that no signal interrupts.
+Comparing a model's answer may take forever, or all memory, in code that no signal interrupts.
 """
 
 import gc
@@ -28,23 +28,23 @@ _MEMORY = 4 << 30
 _NO_LIMIT: Any = None
 """Turns off math-verify's own timeouts."""
 _LONGEST = 4000
-"""Only this many characters at the end of a reply are searched for an answer."""
+"""Number of characters at the end of a reply to search for an answer."""
 _MOST_KNOWN = 4096
 """Maximum number of remembered unsettled answers."""
 
 Rule = Literal["math", "words", "whole"]
-"""How to compare: as math; also as text, if the true answer is not math; or as R1-V's test does,
-where math-verify itself finds the answer in the whole reply."""
+"""How to compare: `math`; `words`, which compares text if the true answer is not math; or `whole`,
+as in R1-V's test, where math-verify itself finds the answer in the whole reply."""
 _Question = tuple[str, str | None, str, Rule]
-"""True answer, marked answer, the reply if it marks none, and the rule."""
+"""True answer, marked answer, the reply if it has no marked answer, and the rule."""
 _UNSETTLED: Mapping[str, Any] = {"right": False, "unsettled": True}
 
 
 class Verifier:
     """Compares answers, several at a time.
 
-    An answer that used up its CPU time is remembered, and reported as unsettled at once the next
-    time.
+    An answer that used up its CPU time is remembered, and immediately reported as unsettled the
+    next time.
 
     Args:
         deadline_s: CPU seconds for one comparison; the wall-clock limit is one second more.
@@ -57,7 +57,7 @@ class Verifier:
         self._unsettled: dict[_Question, None] = {}
 
     def verify(self, truth: Any, reply: str, rule: Rule = "math") -> tuple[float, float]:
-        """Whether a reply's answer equals the true answer.
+        """Compare a reply's answer with the true answer.
 
         Args:
             truth: a number, LaTeX with or without dollar signs, a set, or an interval.
@@ -65,7 +65,7 @@ class Verifier:
             rule: see `Rule`.
 
         Returns:
-            1.0 for a right answer, else 0.0; and 1.0 if it could not be compared, else 0.0.
+            1.0 for a right answer, else 0.0; and 1.0 if the comparison failed, else 0.0.
 
         Raises:
             RewardError: the true answer cannot be parsed.
@@ -99,7 +99,7 @@ class Verifier:
 
 
 def _question(truth: Any, reply: str, rule: Rule) -> _Question | None:
-    """The question; None without a true answer. Text around a marked answer is dropped."""
+    """Return the question without text around a marked answer; None without a true answer."""
     if truth is None or not str(truth).strip():
         return None
     if rule == "whole":
@@ -167,7 +167,7 @@ def _compare(question: _Question, writing: int, deadline_s: float) -> NoReturn:
     """Report that the true answer can be parsed, then the result; ends this process."""
     true, said, reply, rule = question
     try:
-        # Timers end this process even if its parent has died.
+        # These timers end the process even if its parent has died.
         for clock, signal_, seconds in (
             (signal.ITIMER_PROF, signal.SIGPROF, deadline_s),
             (signal.ITIMER_REAL, signal.SIGALRM, deadline_s + _SPARE_S),
@@ -189,10 +189,10 @@ def _compare(question: _Question, writing: int, deadline_s: float) -> NoReturn:
 
 
 def _answer_from(written: bytes, computed_s: float, deadline_s: float) -> dict[str, Any]:
-    """The answer of a child process, from what it wrote and its CPU seconds.
+    """Derive a child process's answer from its output and its CPU seconds.
 
-    A child that the wall-clock timer ended may just have waited for a CPU, so its answer is not
-    marked as `known` to be unsettled.
+    A child that was ended by the wall-clock timer may just have waited for a CPU, so its answer is
+    not marked as `known` to be unsettled.
     """
     lines = written.splitlines()
     if not lines:
@@ -216,7 +216,7 @@ def _answer(truth: tuple[Any, str], reply: str, said: str | None, rule: Rule) ->
 
 
 def _said_in(reply: str) -> str | None:
-    """The marked answer in a reply; None if there is none."""
+    """Return the marked answer in a reply; None without one."""
     try:
         return extract_answer(reply)
     except ActionError:
@@ -224,15 +224,15 @@ def _said_in(reply: str) -> str | None:
 
 
 def _truth(truth: str) -> tuple[Any, str]:
-    """A true answer, parsed (None if it is not math) and as text."""
+    """Return a true answer, parsed (None if it is not math) and as text."""
     said = final_answer(truth)
     parsed = _parsed(_dressed(said))
-    # math-verify appends the text itself; if nothing else was parsed, it is not math.
+    # math-verify appends the text itself; if it parsed nothing else, the text is not math.
     return (parsed if any(not isinstance(p, str) for p in parsed) else None), said
 
 
 def _dressed(text: str) -> str:
-    r"""LaTeX in a form that math-verify finds: a bare `\frac{1}{2}` is put into a box."""
+    r"""Put bare LaTeX such as `\frac{1}{2}` into a box, so that math-verify finds it."""
     text = as_latex(text)
     return text if "$" in text or "\\[" in text or "\\(" in text else f"\\boxed{{{text}}}"
 

@@ -16,18 +16,18 @@ class Accuracy:
     r"""1 for an answer that equals the true answer, else 0; a batch function.
 
     The answer is the last `\boxed{...}`, the text between `<answer>` tags, or else whatever looks
-    like an answer in the reply. `unsettled` is 1 if it could not be compared in time: an answer
-    such as 9^9^9^9 must not block anything, so it counts as wrong.
+    like an answer in the reply. `unsettled` is 1 if the comparison did not finish in time: an
+    answer such as 9^9^9^9 must not block anything, so it counts as wrong.
 
     Args:
-        deadline_s: CPU seconds for one answer.
+        deadline_s: CPU seconds per answer.
 
     Raises:
         ConfigError: math-verify is not installed.
     """
 
     max_batch_size = 16
-    """Few enough that a call ends within `rollout.reward_deadline_s` even if all are unsettled."""
+    """Small enough for a call to end within `rollout.reward_deadline_s` even if all time out."""
     rule: Rule = "math"
 
     def __init__(self, deadline_s: float = 5.0) -> None:
@@ -36,7 +36,7 @@ class Accuracy:
         self._verifier = Verifier(deadline_s)
 
     def __call__(self, reward_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """One row per episode; its `ground_truth` must be math."""
+        """Return one row per episode, whose `ground_truth` must be math."""
         pairs = [(inputs["ground_truth"], inputs["response"]) for inputs in reward_inputs]
         return [
             {"error": str(found)} if isinstance(found, RewardError) else self._row(inputs, *found)
@@ -54,8 +54,8 @@ class Accuracy:
 class R1V(Accuracy):
     r"""R1-V's reward: weighted sum of accuracy and format; a batch function.
 
-    The accuracy is math-verify's; an answer that is not math is right if the text is equal. Unlike
-    R1-V's own function, it ignores units, so that `140` is right where the answer is `140°`. The
+    math-verify determines the accuracy; an answer that is not math is right if the text is equal.
+    Unlike in R1-V's own function, units are ignored, so `140` is right if the answer is `140°`. The
     format is `<think>...</think><answer>...</answer>`, or `<think>` and a `\boxed{...}`.
 
     Args:

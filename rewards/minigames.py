@@ -40,7 +40,7 @@ def closer(episode: Episode) -> list[float]:
 
 
 def _distance(info: Mapping[str, Any]) -> float:
-    """Steps from the head to the food."""
+    """Return the number of steps from the head to the food."""
     if info["food"] is None:
         return 0.0
     (x, y), (u, v) = info["body"][0], info["food"]

@@ -1,4 +1,4 @@
-"""Rewards computed by a server over HTTP: `agentrl serve-reward`, or one of OpenRLHF."""
+"""Rewards computed by a server over HTTP: `agentrl serve-reward`, or an OpenRLHF server."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from agentrl.text import known_names
 class Remote:
     """Requests the rewards of episodes from a server; a batch function.
 
-    If the server cannot be reached or is busy, the request is retried with exponential backoff.
+    If the server is unreachable or busy, the request is retried with exponential backoff.
     Keep `deadline_s` below `rollout.reward_deadline_s`.
 
     Args:
@@ -41,7 +41,7 @@ class Remote:
         self._deadline_s, self.reads_images = deadline_s, images
 
     def __call__(self, reward_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """One row per episode.
+        """Return one row per episode.
 
         Raises:
             RewardError: the server returned no valid rows in time.
@@ -83,14 +83,14 @@ class OpenRLHF(Remote):
 
     Args:
         url: the whole URL, such as `http://127.0.0.1:5000/get_reward`.
-        prompt_key: the column of the data set sent as `prompts`, such as `message` for LMM-R1's
-            verifiers, which look up the answer by it; None sends the prompt's text, as the
-            model's chat template writes it.
+        prompt_key: the data set's column to send as `prompts`, such as `message` for LMM-R1's
+            verifiers, which use it to look up the answer; None sends the prompt's text as written
+            by the model's chat template.
         deadline_s: deadline for all attempts of a call together.
         attempts: maximum number of attempts.
 
     Raises:
-        ConfigError: as `Remote`.
+        ConfigError: see `Remote`.
     """
 
     def __init__(
@@ -124,6 +124,6 @@ class OpenRLHF(Remote):
 
 
 def _holds_images(value: Any) -> bool:
-    """Whether a value is an image or a list of images."""
+    """Return whether a value is an image or a list of images."""
     first = value[0] if isinstance(value, list) and value else value
     return isinstance(first, np.ndarray)

@@ -1,4 +1,4 @@
-"""Rewards of Sokoban beside the game's own, which is `env_reward`."""
+"""Rewards of Sokoban in addition to the game's own, which is `env_reward`."""
 
 from agentrl.data.reward_inputs import fact
 from agentrl.rewards.form import action

@@ -5,13 +5,13 @@ from agentrl.rewards.form import effect
 from agentrl.types import Episode
 
 outcome = env_reward
-"""The gain of each decision over the other one, in [-1, 1]; 0 for other turns."""
+"""The gain of each decision over the alternative, in [-1, 1]; 0 for other turns."""
 
 
 def regret(episode: Episode) -> list[float]:
     """Minus the regret of the whole game: 0 for the best possible power, -1 for the worst.
 
-    It is assigned to the last turn, for comparing whole episodes.
+    The reward is assigned to the last turn, for comparing whole episodes.
 
     Raises:
         KeyError: `info` has no `regret`.

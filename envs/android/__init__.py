@@ -1,1 +1,1 @@
-"""Games of Android phones, and what all phone games share."""
+"""Games for Android phones, and the code that all phone games share."""

@@ -1,1 +1,1 @@
-"""Single-turn question answering: over a user's data set, or over generated questions."""
+"""Single-turn question answering on a user's data set or on generated questions."""

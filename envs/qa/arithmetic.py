@@ -35,10 +35,10 @@ class Arithmetic:
         self._part = QuestionSplit(split, hold_out, (drawn[0] for drawn in self._draws(0)))
 
     def task(self, seed: int) -> Task:
-        """The question of a seed."""
+        """Return the question of a seed."""
         draws = self._draws(seed)
         term, value, thought, slip = next(drawn for drawn in draws if self._part.contains(drawn[0]))
-        # Guesses of a random player: near misses, so that the answer does not stand out.
+        # Give a random player near misses to guess, so that the answer does not stand out.
         near = sorted({value + d for d in (-10, -2, -1, 0, 1, 2, 10)})
         return Task(
             name=f"arithmetic {seed}",
@@ -69,13 +69,13 @@ def _product(rng: np.random.Generator) -> Drawn:
 
 
 def product(a: int, b: int) -> Drawn:
-    """`a * b`; the typical mistake is the next multiple of a."""
+    """Draw `a * b`; the typical mistake is the next multiple of a."""
     term, value, wrong = f"{a} * {b}", a * b, a * (b + 1)
     return term, value, f"{term} = {value}", (f"{term} = {wrong}", str(wrong))
 
 
 def _hard(rng: np.random.Generator) -> Drawn:
-    """`(a x b) y c`, with brackets only if precedence requires them."""
+    """Draw `(a x b) y c`, with brackets only if precedence requires them."""
     a, b, c = map(int, rng.integers(2, 100, 3))
     first, second = map(str, rng.choice(list(_SIGNS), 2))
     inner = f"{a} {first} {b}"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from agentrl.types import Image
 
 _FINER = 4
-"""Supersampling factor: drawn without anti-aliasing, then averaged, so all math is integer."""
+"""Supersampling factor: shapes are drawn aliased, then averaged, so all math is integer."""
 
 Point = tuple[float, float]
 Color = tuple[int, int, int]
@@ -21,7 +21,7 @@ class Canvas:
 
     def __init__(self, width: int, height: int, ground: Color = (240, 240, 240)) -> None:
         row = np.full((width * _FINER, 3), ground, np.uint8)
-        # Copying a row is many times faster than copying a color.
+        # Broadcasting a row is many times faster than broadcasting a color.
         self._fine: Image = np.broadcast_to(row, (height * _FINER, *row.shape)).copy()
 
     def fill(self, outline: Sequence[Point], color: Color) -> None:
@@ -45,20 +45,20 @@ class Canvas:
         cv2.putText(self._fine, text, place, font, scale, color, thickness, cv2.LINE_8)
 
     def picture(self) -> Image:
-        """uint8[H, W, 3], with smooth edges."""
+        """Return the picture with smooth edges, uint8[H, W, 3]."""
         height, width = self._fine.shape[0] // _FINER, self._fine.shape[1] // _FINER
         small = cv2.resize(self._fine, (width, height), interpolation=cv2.INTER_AREA)
         return np.asarray(small, dtype=np.uint8)
 
 
 def on_circle(center: Point, radius: float, degrees: float) -> Point:
-    """A point on a circle; the angle is measured counterclockwise from the right."""
+    """Return a point on a circle; the angle is measured counterclockwise from the right."""
     angle = math.radians(degrees)
     return center[0] + radius * math.cos(angle), center[1] - radius * math.sin(angle)
 
 
 def outline(shape: str, center: Point, radius: float) -> list[Point]:
-    """Return the corners of a `circle`, `square` or `triangle` of about a circle's area."""
+    """Return the corners of a `circle`, `square` or `triangle`, with about the circle's area."""
     corners, size, first = _SHAPES[shape]
     step = 360 / corners
     return [on_circle(center, radius * size, first + corner * step) for corner in range(corners)]

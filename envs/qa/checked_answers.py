@@ -1,4 +1,4 @@
-"""Questions whose answers a model can check with a tool before it gives one."""
+"""Questions whose answers a model can check with a tool before its final answer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,10 +16,11 @@ from agentrl.errors import ActionError
 class CheckedQA(QA):
     """Answers can be checked; the one in the first reply without a tool call counts.
 
-    The action has the answer, and whether it is only checked. The tool shows the answer as it was
-    read, and its reward: 1 if it is the right number, else 0. The final reward is the same.
+    The action holds the answer, and whether to only check it. The tool shows the answer as it was
+    parsed, and its reward: 1 if it is the right number, else 0. The final reward is computed the
+    same way.
 
-    Args and errors: as `QA`, with numbers as answers, as in GSM8K.
+    For args and errors see `QA`; answers must be numbers, as in GSM8K.
     """
 
     def __init__(self, data: str | Mapping[str, str], **settings: Any) -> None:
@@ -28,7 +29,7 @@ class CheckedQA(QA):
         self.action_space: Any = gymnasium.spaces.Dict(parts)
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Check an answer, or give it, which ends the episode."""
+        """Check an answer, or give the final answer, which ends the episode."""
         assert self._task is not None, "reset first"
         answer = grading.final_answer(str(action["answer"])).replace("$", "").strip()
         true = grading.final_answer(self._task.answer)
@@ -58,11 +59,11 @@ class CheckedQATranslator(QATranslator):
         self._calls = ActionSet([f"{tool}(answer)"], "tool")
 
     def instructions(self) -> str:
-        """How to answer, and how to call the tool."""
+        """Return how to answer, and how to call the tool."""
         return f"{super().instructions()} The tool is called as {self._calls.describe()}."
 
     def to_action(self, reply: str) -> Any:
-        """The answer, and whether it is to be checked.
+        """Return the answer, and whether to only check it.
 
         Raises:
             ActionError: a tool call is invalid, or the reply is empty.
@@ -74,5 +75,5 @@ class CheckedQATranslator(QATranslator):
         return {"check": 0, "answer": reply}
 
     def no_action(self) -> Any:
-        """An empty answer, which is wrong."""
+        """Return an empty answer, which is wrong."""
         return {"check": 0, "answer": ""}

@@ -56,7 +56,7 @@ class Thing:
     radius: float = 0.0
 
     def fits(self, wanted: dict[str, str]) -> bool:
-        """Whether it has the wanted properties."""
+        """Return whether the shape has the wanted properties."""
         return all(getattr(self, name) == value for name, value in wanted.items())
 
 
@@ -80,7 +80,7 @@ class Counting:
         self._level, self._pixels = LEVELS[level], pixels
 
     def task(self, seed: int) -> Task:
-        """The question of a seed."""
+        """Return the question of a seed."""
         rng = np.random.default_rng([seed, 71])
         level = self._level
         wanted = _wanted(rng, level)
@@ -105,7 +105,7 @@ class Counting:
 
 
 def _wanted(rng: np.random.Generator, level: CountingLevel) -> dict[str, str]:
-    """The properties to count: mostly a color and a shape, sometimes only one, or also a size."""
+    """Draw the properties to count: mostly color and shape, sometimes only one, or also a size."""
     wanted = {"color": str(rng.choice(list(COLORS))), "shape": str(rng.choice(SHAPES))}
     kind = rng.random()
     if kind < 0.1:
@@ -118,7 +118,7 @@ def _wanted(rng: np.random.Generator, level: CountingLevel) -> dict[str, str]:
 
 
 def _thing(rng: np.random.Generator, wanted: dict[str, str], fits: bool) -> Thing:
-    """A shape that fits, or a near miss: mostly one that differs in a single property."""
+    """Draw a shape that fits, or a near miss, which mostly differs in a single property."""
     named = {
         "color": str(rng.choice(list(COLORS))),
         "shape": str(rng.choice(SHAPES)),
@@ -131,7 +131,7 @@ def _thing(rng: np.random.Generator, wanted: dict[str, str], fits: bool) -> Thin
             "shape": list(SHAPES),
             "size": list(SIZES),
         }
-        # Counting by color alone should fail: most shapes that miss have the right color.
+        # Counting by color alone should fail: most near misses have the right color.
         order = [n for n in ("shape", "size", "color") if n in wanted]
         missed = order[:1] if rng.random() < 0.6 else list(map(str, rng.permutation(order)[:2]))
         for name in missed:
@@ -162,7 +162,7 @@ def _scatter(rng: np.random.Generator, things: list[Thing], level: CountingLevel
             thing.x, thing.y = rng.uniform(0.8, level.side - 0.8, 2)
             covered = _covers(thing, owner.shape[0], fine)
             after = np.where(covered, len(kept), owner)
-            # The visible rest of each earlier shape, counted on a coarse raster.
+            # The still visible area of each earlier shape, measured on a coarse raster.
             left = [int((after == k).sum()) for k in range(len(kept))]
             if all(now >= _SEEN * area for now, area in zip(left, areas, strict=True)):
                 owner = after
@@ -190,7 +190,7 @@ def _draw(things: list[Thing], level: CountingLevel, pixels: int) -> Image:
 
 
 def _phrase(wanted: dict[str, str]) -> str:
-    """`small red circles`, `red shapes`."""
+    """Phrase the wanted properties, as in `small red circles` or `red shapes`."""
     words = [wanted[name] for name in ("size", "color") if name in wanted]
     return " ".join([*words, f"{wanted.get('shape', 'shape')}s"])
 
@@ -198,7 +198,7 @@ def _phrase(wanted: dict[str, str]) -> str:
 def _counted(
     things: list[Thing], wanted: dict[str, str], asked: dict[str, str], level: CountingLevel
 ) -> str:
-    """The reasoning: each position in reading order, what is there, and the running count.
+    """Write the reasoning: each position in reading order, its shape, and the running count.
 
     Only properties that the question asks for are named: each word follows from one position in the
     picture or from the few words before it, so that a small model learns to count. Shapes that lie
@@ -223,7 +223,7 @@ def _in_order(things: list[Thing], level: CountingLevel) -> list[Thing | None]:
 def _named(thing: Thing | None, asked: dict[str, str]) -> str:
     if thing is None:
         return "none"
-    # As in the question: if it names no shape, each one is a "shape".
+    # If the question names no shape, call each of them a "shape", too.
     words = [getattr(thing, name) for name in ("size", "color") if name in asked]
     return " ".join([*words, thing.shape if "shape" in asked else "shape"])
 
@@ -231,7 +231,7 @@ def _named(thing: Thing | None, asked: dict[str, str]) -> str:
 def _careless(
     things: list[Thing], wanted: dict[str, str], level: CountingLevel
 ) -> tuple[str, str] | None:
-    """The habitual mistake: count by color alone, if the question names more than the color."""
+    """Make the habitual mistake: count by color alone if the question names more than a color."""
     if len(wanted) < 2:
         return None
     loose = {"color": wanted["color"]}

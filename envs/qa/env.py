@@ -37,19 +37,19 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         template: Jinja2 template of the question, with the row's columns, `problem` (also named
             `content` and `prompt`) and `images`; or a file that ends in .jinja.
         image_root: the folder with the pictures; None for the data file's own folder.
-        on_bad: `refuse` a data set with a bad row, or `skip` such rows.
+        on_bad: `refuse` a data set with a bad row, or `skip` these rows.
         on_long: `refuse` a data set with a prompt that leaves no room for a reply within
-            `rollout.max_context`, or `skip` such rows; checked before a job starts.
-        skip_rows: indices of rows, from 0, that are left out.
-        name: the configuration (subset) of a data set of the hub.
-        revision: its branch, tag or commit.
-        streaming: whether its rows are fetched one by one; needs `max_rows`.
-        max_rows: only the first rows are read.
-        shuffle: the seed of the order of a data set's rows; None keeps their order.
+            `rollout.max_context`, or `skip` these rows; checked before a job starts.
+        skip_rows: indices of rows to leave out, counted from 0.
+        name: the configuration (subset) of a Hub data set.
+        revision: branch, tag or commit of a Hub data set.
+        streaming: whether to fetch a Hub data set's rows one by one; needs `max_rows`.
+        max_rows: number of rows to read; None reads all.
+        shuffle: seed for shuffling a data set's rows; None keeps their order.
         grade: `exact`, `numeric`, `choice`, or `none` if only a reward function can grade; rows
-            then need no answer. Among multiple-choice questions, `choice` grades one without
-            options as `numeric` or `exact`.
-        tolerance: for `numeric`, relative to the true number.
+            then need no answer. With `choice`, questions without options are graded as `numeric` or
+            `exact`.
+        tolerance: for `numeric`, the maximum error relative to the true number.
 
     Raises:
         ConfigError: the data is missing or bad, or a setting does not apply to it.
@@ -104,13 +104,13 @@ class QA(gymnasium.Env[dict[str, Any], str]):
 
     @classmethod
     def check_kwargs(cls, **kwargs: Any) -> int | None:
-        """Read the data before any episode; returns the number of questions, None if unlimited."""
+        """Read the data before any episode; return the number of questions, None if unlimited."""
         source = cls(**kwargs)._source
         return len(source) if isinstance(source, Sized) else None
 
     @classmethod
     def first_observations(cls, **kwargs: Any) -> Iterator[FirstObservation]:
-        """Yield the start of each episode, to find prompts that are too long; none if generated."""
+        """Yield each episode's start, to find overlong prompts; nothing for generated questions."""
         source = cls(**kwargs)._source
         if not isinstance(source, Dataset):
             return
@@ -123,7 +123,7 @@ class QA(gymnasium.Env[dict[str, Any], str]):
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Ask the question of this seed, or a random one if none is given."""
+        """Ask the question of this seed, by default of a random seed."""
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(1 << 31))
         self._task = self._source.task(drawn if seed is None else seed)
@@ -133,19 +133,19 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         return shown, _reset_info(self._task)
 
     def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Answer; the episode is over."""
+        """Grade the answer, which ends the episode."""
         assert self._task is not None, "reset first"
         task = self._task
         right = self._grade(str(action), task)
         info = _info(task)
         if right is not None:
             info |= {"right": right, "metrics": {"accuracy": float(right)}}
-        # The episode is over: there is nothing more to show.
+        # The episode is over: there is nothing left to show.
         return {"text": "", "images": ()}, float(right or 0), True, False, info
 
 
 def _reset_info(task: Task) -> dict[str, Any]:
-    """The info, the earlier messages, and the row's columns for reward functions."""
+    """Return the info, the earlier messages, and the row's columns for reward functions."""
     row = {ROW: dict(task.row), IMAGE_COLUMN: task.image_column} if task.row else {}
     system = {} if task.system is None else {"system": task.system}
     earlier = [{"role": message.role, "content": message.text} for message in task.preceding]
@@ -154,7 +154,7 @@ def _reset_info(task: Task) -> dict[str, Any]:
 
 
 def _info(task: Task) -> dict[str, Any]:
-    """The true answer and the facts, for rewards and players."""
+    """Return the true answer and the facts, for rewards and players."""
     info: dict[str, Any] = {
         "task": task.name,
         "problem": task.problem,
@@ -178,10 +178,10 @@ GRADES = ("exact", "numeric", "choice", "none")
 
 
 def grader(grade: str, tolerance: float) -> Callable[[str, Task], bool | None]:
-    """The grading function for a name; it returns None if the answer cannot be graded.
+    """Return the named grading function, which returns None for answers that can't be graded.
 
     Raises:
-        ConfigError: unknown rule, or an invalid tolerance.
+        ConfigError: unknown rule or invalid tolerance.
     """
     if grade not in GRADES:
         raise ConfigError(f"grade={grade!r}: must be one of {', '.join(GRADES)}")

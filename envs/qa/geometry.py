@@ -52,7 +52,7 @@ class Geometry:
         self._part = QuestionSplit(split, hold_out, (_asked(*drawn) for drawn in self._draws(0)))
 
     def task(self, seed: int) -> Task:
-        """The question of a seed."""
+        """Return the question of a seed."""
         draws = (drawn for drawn in self._draws(seed) if self._part.contains(_asked(*drawn)))
         kind, figure, (asked, answer, thought, slip) = next(draws)
         guesses = sorted({max(1, answer + d) for d in (-20, -10, -5, -1, 0, 1, 5, 10, 20)})
@@ -76,7 +76,7 @@ class Geometry:
 
 
 def _asked(kind: str, figure: "_Figure", drawn: Drawn) -> str:
-    """A text that is the same for a figure and its rotations."""
+    """Return a text that is the same for a figure and its rotations."""
     return " ".join([kind, drawn[0], *sorted(text for text, *_ in figure.texts)])
 
 
@@ -109,7 +109,7 @@ class _Figure:
             self.line(a, b)
 
     def picture(self, pixels: int) -> Image:
-        """uint8[pixels, pixels, 3]."""
+        """Draw the figure, uint8[pixels, pixels, 3]."""
         canvas, unit = Canvas(pixels, pixels, (250, 250, 250)), pixels / 100
 
         def at(point: Point) -> Point:
@@ -138,7 +138,7 @@ def _rectangle(rng: np.random.Generator, figure: _Figure) -> Drawn:
 
 
 def _area(rng: np.random.Generator, figure: _Figure) -> Drawn:
-    """A small rectangle somewhere below and to the right of its labels, which have fixed places."""
+    """Draw a small rectangle somewhere below and to the right of its labels, which don't move."""
     a, b = map(int, rng.integers(2, 10, 2))
     left, top = map(float, rng.uniform(36, 44, 2))
     unit = float(rng.uniform(4, 6))
@@ -151,7 +151,7 @@ def _area(rng: np.random.Generator, figure: _Figure) -> Drawn:
 
 
 def _triangle(rng: np.random.Generator) -> tuple[list[Point], list[int]]:
-    """The corners of a triangle and its angles there, in whole degrees."""
+    """Draw the corners of a triangle and its angles, in whole degrees."""
     while True:
         a, b = map(int, rng.integers(30, 110, 2))
         if 180 - a - b >= 30:
@@ -172,7 +172,7 @@ def _triangle(rng: np.random.Generator) -> tuple[list[Point], list[int]]:
 
 
 def _inside(corners: list[Point], number: int, share: float = 0.26) -> Point:
-    """A point near a corner, towards the center of the figure."""
+    """Return a point near a corner, towards the center of the figure."""
     middle = np.mean(corners, axis=0)
     x, y = (1 - share) * np.array(corners[number]) + share * middle
     return float(x), float(y)
@@ -206,7 +206,7 @@ def _longest_side(rng: np.random.Generator, figure: _Figure) -> Drawn:
 
 
 def _ell(rng: np.random.Generator, figure: _Figure) -> Drawn:
-    """An L shape: a rectangle without its upper right corner."""
+    """Draw an L shape: a rectangle without its upper right corner."""
     w, h = map(int, rng.integers(6, 16, 2))
     cut_w, cut_h = int(rng.integers(2, w - 2)), int(rng.integers(2, h - 2))
     scale = 60 / max(w, h)

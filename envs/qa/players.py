@@ -19,11 +19,11 @@ class QAExpert:
         self._style = style
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The reply to the question described by `info`."""
+        """Return the reply to the question described by `info`."""
         return self._say(*self.choose(info, rng))
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> tuple[str, str]:
-        """The reasoning and the answer."""
+        """Return the reasoning and the answer."""
         if "ground_truth" not in info:
             raise ConfigError("the questions have no answers, which this scripted player needs")
         return str(info.get("thought", "")), str(info["ground_truth"])
@@ -51,7 +51,7 @@ class QAMediocre(QAExpert):
         self.skill = skill
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> tuple[str, str]:
-        """The right reasoning and answer, or those of the habitual mistake."""
+        """Return the right reasoning and answer, or the habitual mistake with its reasoning."""
         if rng.random() < self.skill:
             return super().choose(info, rng)
         if info.get("slip"):
@@ -70,12 +70,12 @@ class QARandom(QAExpert):
     """
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> tuple[str, str]:
-        """No reasoning, and a random answer."""
+        """Return no reasoning and a random answer."""
         return "", _guess(info, rng)
 
 
 def _guess(info: Mapping[str, Any], rng: np.random.Generator) -> str:
-    """A random option or plausible answer; a digit if the question has neither."""
+    """Guess a random option or plausible answer; a digit if the question has neither."""
     options = info.get("options") or ()
     letters = [chr(ord("A") + k) for k in range(len(options))]
     choices = letters or info.get("guesses") or [str(digit) for digit in range(10)]

@@ -1,4 +1,4 @@
-"""Opens the source that `data` names: generated questions or a data set."""
+"""Open the source that `data` names: generated questions or a data set."""
 
 import inspect
 import json
@@ -136,7 +136,7 @@ def _no_share(hold_out: float, split: str | None) -> str:
 
 @lru_cache(maxsize=8)
 def _read(data: str, settings: str, place: str) -> TaskSource:
-    # `place` is part of the cache's key: the same name may be another file by now.
+    # `place` belongs to the cache key, because a name may refer to a different file later.
     chosen = json.loads(settings)
     split, hold_out = chosen["split"], chosen["hold_out"]
     part = None

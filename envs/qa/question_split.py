@@ -1,6 +1,6 @@
 """Splits generated questions into training and evaluation.
 
-The content of a question decides, not its seed, because different seeds often ask the same.
+A question's content decides, not its seed, because different seeds often ask the same question.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class QuestionSplit:
         asked: an endless stream of the contents of sample questions.
 
     Raises:
-        ValueError: unknown split, or hardly any question in it.
+        ValueError: unknown split, or a split with hardly any questions.
     """
 
     def __init__(self, split: str | None, hold_out: float, asked: Iterator[str]) -> None:
@@ -38,6 +38,6 @@ class QuestionSplit:
             )
 
     def contains(self, asked: str) -> bool:
-        """Whether a question belongs to this split, determined by its content."""
+        """Return whether a question belongs to this split, judging by its content."""
         is_held_out = hash_fraction(asked) < self._hold_out
         return self._split is None or is_held_out == (self._split == "eval")

@@ -25,7 +25,7 @@ def calculate(term: str) -> str:
         A whole number, or a decimal rounded to twelve digits.
 
     Raises:
-        ValueError: not such an expression, or its value is undefined or too large.
+        ValueError: the expression is invalid, or its value is undefined or too large.
     """
     if len(term) > _LONGEST:
         raise ValueError(f"the expression has {len(term)} characters; the limit is {_LONGEST}")
@@ -99,7 +99,7 @@ def zoom(picture: Image, box: tuple[float, float, float, float], side: int) -> I
         uint8[H, W, 3], with the aspect ratio of the box.
 
     Raises:
-        ValueError: the box is empty or lies outside of the picture, or the side is too long.
+        ValueError: the box is empty or extends outside the picture, or the side is too long.
     """
     left, top, right, bottom = box
     if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1) or not 1 <= side <= _SIDE:

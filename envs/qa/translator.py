@@ -28,7 +28,7 @@ class QATranslator:
             has none of its own.
 
     Raises:
-        ConfigError: unknown style, or instructions that are not to be shown.
+        ConfigError: unknown style, or instructions together with `instruct=False`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class QATranslator:
         self._instruct = True if instructions is not None else instruct
 
     def system_message(self, info: Mapping[str, Any]) -> str:
-        """The question's own system message, or else how to answer unless it is complete."""
+        """Return the question's own system message, or how to answer if the question needs it."""
         own = info.get("system")
         if own or (own is not None and not self._instruct):
             return str(own)
@@ -60,7 +60,7 @@ class QATranslator:
         )
 
     def instructions(self) -> str:
-        """How to answer a bare text; may be empty."""
+        """Return how to answer a bare text; may be empty."""
         if self._instructions is not None:
             return self._instructions
         if self._instruct is False:
@@ -69,25 +69,25 @@ class QATranslator:
         return f"{first}{self.answer_format()}"
 
     def answer_format(self) -> str:
-        """How to mark an answer."""
+        """Return how to mark an answer."""
         return STYLES[self._style]
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
-        """The text and images of the question."""
+        """Return the text and images of the question."""
         return Observation(images=tuple(observation["images"]), text=observation["text"])
 
     def to_message(self, observation: Observation) -> Message:
-        """The question unchanged; its `<image>` markers were checked when the data was read."""
+        """Return the question; its `<image>` markers were checked when the data was read."""
         return Message(role="user", text=observation.text, images=observation.images)
 
     def to_action(self, reply: str) -> str:
-        """The answer.
+        """Extract the answer.
 
         Raises:
-            ActionError: the reply has no answer, or several.
+            ActionError: the reply has no answer, or several answers.
         """
         return extract_answer(reply, self._style)
 
     def no_action(self) -> str:
-        """A reply without an answer counts as an empty answer, which is always wrong."""
+        """Return an empty answer, which is always wrong."""
         return ""

@@ -47,7 +47,7 @@ class Board:
         return Board(room=self.room, boxes=boxes, player=to)
 
     def text(self) -> str:
-        """Rows of `CHARACTERS`, joined by line breaks."""
+        """Return rows of `CHARACTERS`, joined by line breaks."""
         width, targets = self.room.width, self.room.targets
         cells = bytearray(self.room.plan)
         for cell in bits(self.boxes):

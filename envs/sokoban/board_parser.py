@@ -1,4 +1,4 @@
-"""Parses boards from text; errors name line and column."""
+"""Parse boards from text; errors name line and column."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from agentrl.errors import ConfigError
 
 
 def parse(text: str, where: str = "level", first_line: int = 1) -> Board:
-    """Parse rows of `CHARACTERS`; short ones end with floor, as many files lack trailing blanks.
+    """Parse rows of `CHARACTERS`, padding short rows, since many files lack trailing blanks.
 
     Raises:
-        ConfigError: an unknown character, not exactly one player, unequal numbers of boxes and
-            targets, none of them, an unreachable one, or a room that is not enclosed by walls. The
-            message has the name of the text and the line, counted from `first_line`.
+        ConfigError: an unknown character, not exactly one player, no boxes or targets, different
+            numbers of both, an unreachable box or target, or a room not enclosed by walls. The
+            message names the text and the line, counted from `first_line`.
     """
     return _Text(rows=text.split("\n"), where=where, first_line=first_line).board()
 
@@ -68,12 +68,12 @@ class _Text:
             )
 
     def _cells(self, characters: str) -> int:
-        """The cells that contain one of these characters."""
+        """Return the cells that contain one of these characters."""
         cells = "".join(row.ljust(self.width) for row in self.rows)
         return sum(1 << cell for cell, character in enumerate(cells) if character in characters)
 
     def _enclosed(self, walls: int, player: int) -> int:
-        """The cells that the player could reach without boxes."""
+        """Return the cells that the player could reach if there were no boxes."""
         width, border = self.width, self._border()
         reached, edge = 0, player
         while edge:
@@ -92,6 +92,6 @@ class _Text:
         return row | row << width * (height - 1) | sum(sides << width * y for y in range(height))
 
     def _place(self, cells: int) -> str:
-        """The line and column of the first of these cells, for errors."""
+        """Return the line and column of the first of these cells, for errors."""
         line, column = divmod(next(bits(cells)), self.width)
         return f"{self.where}, line {self.first_line + line}, column {column + 1}"

@@ -31,12 +31,12 @@ def draw(board: Board, cell: int) -> Image:
 
 @lru_cache(maxsize=8)
 def _tiles(cell: int) -> NDArray[np.uint8]:
-    """uint8[7, cell, cell, 3], in the order of `CHARACTERS`."""
+    """Draw all tiles in the order of `CHARACTERS`, uint8[7, cell, cell, 3]."""
     return np.stack([_tile(character, cell) for character in CHARACTERS])
 
 
 def _tile(character: str, cell: int) -> Image:
-    """One cell; shapes keep a distance from its edge, so that neighbors do not touch."""
+    """Draw a cell; shapes keep away from its edges, so that neighbors do not touch."""
     # Pixel centers, in [-1, 1] of the cell.
     x = (2 * np.arange(cell) + 1) / cell - 1
     across, down = np.abs(x)[None, :], np.abs(x)[:, None]

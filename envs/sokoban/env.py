@@ -40,22 +40,22 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
     Args:
         size: size of generated levels including walls: `5` has 3 by 3 cells inside. One number,
             or `[height, width]`; None for 7.
-        boxes: boxes, and targets, of generated levels; None for 1.
+        boxes: number of boxes (and of targets) in generated levels; None for 1.
         min_moves: minimum length of a shortest solution of generated levels; None for 1.
         max_moves: maximum length of a shortest solution of generated levels; None for no limit.
-        split: `all` levels, or those of `train` or `eval`.
+        split: `all` levels, or only `train` or `eval` levels.
         held_out: the share of levels that belong to `eval`.
         held_out_by: the unit that is held out: a `room` (walls and targets, including rotations and
             mirror images), so that no board of one split occurs in the other; or, if there are only
-            few rooms, a `level` including boxes and player.
-        levels: a file or folder of levels in Boxoban's format; None to generate them. The seed
-            counts through them; size, boxes and solution lengths are those of the levels.
+            a few rooms, a `level` including boxes and player.
+        levels: a file or folder of levels in Boxoban's format; None generates levels. The seed
+            counts through the levels, which determine size, boxes and solution lengths.
         observation: `text`, `image` or `both`.
         cell: side of a cell in pixels.
         max_steps: the episode is truncated after this many steps.
-        deadlock: `report`: say in `info` whether the board is certainly lost. `end`: end the
-            episode there and charge for the remaining steps, so that losing early is not better
-            than losing late. `off`: do not check.
+        deadlock: `report`: say in `info` whether the board is certainly lost. `end`: also end the
+            episode and charge for the remaining steps, so that losing early is no better than
+            losing late. `off`: do not check.
         solver_states: search limit for the shortest solution of a level from a file, in states; 0
             for no search. Generated levels are always solved.
         render_mode: None, `rgb_array` or `ansi`.
@@ -121,7 +121,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[_Observation, _Info]:
-        """Start the level of this seed, or of a random one if none is given."""
+        """Start the level of this seed, by default of a random seed."""
         super().reset(seed=seed)
         self._seed = int(self.np_random.integers(2**31)) if seed is None else seed
         self._level = self._source.draw(self._seed)
@@ -132,7 +132,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         return self._seen(), self._info()
 
     def step(self, action: int) -> tuple[_Observation, float, bool, bool, _Info]:
-        """Move the player, pushing a box in the way."""
+        """Move the player, pushing a box if it is in the way."""
         if not isinstance(action, int | np.integer) or not 0 <= action < len(MOVES):
             raise ValueError(f"{action!r} is not an action: 0 up, 1 down, 2 left, 3 right")
         before, after = self._board, self._board.move(int(action))
@@ -157,7 +157,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         return self._seen(), reward, over, truncated, self._info()
 
     def render(self) -> Image | str | None:
-        """The board as an image or as text, depending on `render_mode`."""
+        """Return the board as an image or as text, depending on `render_mode`."""
         if self.render_mode == "rgb_array":
             return draw(self._board, self.cell)
         return self._text if self.render_mode == "ansi" else None
@@ -204,7 +204,7 @@ def _check(name: str, value: str | None, known: Sequence[str | None]) -> None:
 
 
 def _space(observation: str, height: int, width: int, cell: int) -> "spaces.Space[Any]":
-    """The observation space, sized for the largest level."""
+    """Return the observation space, sized for the largest level."""
     text = spaces.Text(height * (width + 1) - 1, charset=f"{CHARACTERS}\n")
     image = spaces.Box(0, 255, (height * cell, width * cell, 3), np.uint8)
     both = spaces.Dict({"text": text, "image": image})

@@ -1,4 +1,4 @@
-"""Generates levels from a seed; the solver proves each solvable and finds its shortest solution."""
+"""Generate levels from a seed; the solver finds each level's shortest solution."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ _TRIES = 2_000
 _DRAWS = 50
 """Maximum number of rooms drawn per board, on average."""
 _STATES = 500
-"""A level that needs more solver states is drawn again, so that generation stays fast."""
+"""Maximum solver states per level; harder levels are redrawn, so that generation stays fast."""
 _TURN = 0.35
 """Probability that the carving walk turns, as in the usual generator (arXiv:1707.06203)."""
 _WIDEN = 0.5
@@ -29,7 +29,7 @@ class LevelKind:
     """The kind of levels to generate.
 
     Raises:
-        ConfigError: no such level can exist.
+        ConfigError: no level of this kind can exist.
     """
 
     height: int = 7
@@ -79,16 +79,16 @@ class SokobanLevel:
 
     board: Board
     optimal: int | None
-    """Moves of a shortest solution; None if none was found within the search limit."""
+    """Length of a shortest solution, in moves; None if the search limit was reached."""
     number: int | None = None
     """Index in the level files; None for a generated level."""
 
 
 def generate(seed: int, kind: LevelKind) -> SokobanLevel:
-    """The level of a seed.
+    """Generate the level of a seed.
 
     Raises:
-        ConfigError: levels of this kind are too rare: none was found.
+        ConfigError: levels of this kind are so rare that none was found.
     """
     for board in islice(_boards(random.Random(seed), kind), _TRIES):
         try:
@@ -106,7 +106,7 @@ def generate(seed: int, kind: LevelKind) -> SokobanLevel:
 
 
 def _boards(rng: random.Random, kind: LevelKind) -> Iterator[Board]:
-    """Solvable boards of one split, of any solution length; gives up if they are too rare."""
+    """Yield solvable boards of a split, of any solution length; give up if they are too rare."""
     for _ in range(_DRAWS * _TRIES):
         room = _draw_room(rng, kind)
         by_room = kind.held_out_by == "room"
@@ -119,7 +119,7 @@ def _boards(rng: random.Random, kind: LevelKind) -> Iterator[Board]:
 
 def _draw_room(rng: random.Random, kind: LevelKind) -> Room:
     """Carve a connected floor and choose targets on it."""
-    # Room for every box and a cell to push it from, and not mostly walls.
+    # Leave room for every box and a cell to push it from, and avoid rooms that are mostly walls.
     inside = (kind.height - 2) * (kind.width - 2)
     least = max(2 * kind.boxes + 1, 2 * inside // 5)
     floor = _carve(rng, kind.height, kind.width, rng.randint(min(least, inside), inside))
@@ -145,7 +145,7 @@ def _carve(rng: random.Random, height: int, width: int, cells: int) -> int:
 
 
 def _draw_board(rng: random.Random, room: Room) -> Board | None:
-    """Pull boxes off their targets, so that they can be pushed back; None if one is on a target."""
+    """Pull boxes off their targets, so that they can be pushed back; None if any is on a target."""
     boxes = room.targets
     free = list(bits(room.floor & ~boxes))
     player = rng.choice(free)
@@ -158,12 +158,12 @@ def _draw_board(rng: random.Random, room: Room) -> Board | None:
         player = box + 2 * step
     if boxes & room.targets:
         return None
-    # The player starts anywhere that it can reach, as its last cell would reveal the first push.
+    # Start the player anywhere it can reach: its last cell would reveal the first push.
     return Board(room=room, boxes=boxes, player=rng.choice(list(bits(room.reach(player, boxes)))))
 
 
 def _pulls(room: Room, boxes: int, player: int) -> Sequence[tuple[int, int]]:
-    """The possible pulls, as (cell of the box, step)."""
+    """Return the possible pulls as (cell of the box, step)."""
     reach, free = room.reach(player, boxes), room.floor & ~boxes
     return [
         (box, step)

@@ -22,7 +22,7 @@ class LevelSource(Protocol):
         """Height and width of every level."""
 
     def draw(self, seed: int) -> SokobanLevel:
-        """The level of a seed, deterministic."""
+        """Return the level of a seed; the same seed always gives the same level."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -47,7 +47,7 @@ class FileLevels:
 
     boards: Sequence[Board]
     states: int
-    """Search limit for a shortest solution."""
+    """Search limit for a shortest solution, in solver states."""
     size: tuple[int, int]
     _solved: dict[int, int | None] = field(default_factory=dict)
 
@@ -74,10 +74,10 @@ def open_source(
     levels: str | None,
     states: int,
 ) -> LevelSource:
-    """The levels that an environment plays; see `Sokoban` for the arguments.
+    """Open the levels that an environment plays; see `Sokoban` for the arguments.
 
     Raises:
-        ConfigError: there are no such levels.
+        ConfigError: no levels match the arguments.
     """
     asked = {"boxes": boxes, "min_moves": min_moves, "max_moves": max_moves}
     if levels is not None:
@@ -108,7 +108,7 @@ def _refuse(levels: str, **asked: object) -> None:
 
 
 def _sides(size: int | Sequence[int] | None) -> dict[str, int]:
-    """Height and width, if they are set."""
+    """Return height and width, if they are set."""
     if size is None:
         return {}
     sides = [size, size] if isinstance(size, int) else list(size)
@@ -119,7 +119,7 @@ def _sides(size: int | Sequence[int] | None) -> dict[str, int]:
 
 @lru_cache(maxsize=64)
 def _try(kind: LevelKind) -> None:
-    """Generate one level, so that a kind without levels fails before any episode runs."""
+    """Generate one level, so that an impossible kind fails before any episode runs."""
     generate(0, kind)
 
 
@@ -140,10 +140,11 @@ def _filled(board: Board, height: int, width: int) -> Board:
 
 
 def read_levels(path: str) -> tuple[Board, ...]:
-    """All levels of a file, or of all `.txt` files below a folder, sorted by name.
+    """Read all levels of a file, or of all `.txt` files below a folder, sorted by name.
 
     Raises:
-        ConfigError: no such file, or an unplayable level, with its file, line and column.
+        ConfigError: the file does not exist, or a level is unplayable; the message gives file,
+            line and column.
     """
     place = Path(path).expanduser()
     files = sorted(place.rglob("*.txt")) if place.is_dir() else [place]
@@ -158,7 +159,7 @@ def read_levels(path: str) -> tuple[Board, ...]:
 
 @lru_cache(maxsize=4)
 def _read(marks: tuple[tuple[Path, int], ...]) -> tuple[Board, ...]:
-    """Cached, because many environments of one process play the same levels."""
+    """Read levels, cached because many environments of a process play the same levels."""
     return tuple(
         board
         for file, _ in marks
@@ -167,7 +168,7 @@ def _read(marks: tuple[tuple[Path, int], ...]) -> tuple[Board, ...]:
 
 
 def levels_in(text: str, where: str = "levels") -> list[Board]:
-    """The levels of a text in the format of Boxoban.
+    """Parse the levels in a text in Boxoban's format.
 
     A line that starts with `;` begins a level and names it; the rows that follow, up to a blank
     line or the next `;`, are the level. See https://github.com/google-deepmind/boxoban-levels. ::
@@ -178,11 +179,11 @@ def levels_in(text: str, where: str = "levels") -> list[Board]:
         #####
 
     Args:
-        text: in this format.
-        where: the name of the text in errors.
+        text: levels in this format.
+        where: name of the text for errors.
 
     Raises:
-        ConfigError: a level is malformed or already solved, or there is none.
+        ConfigError: a level is malformed or already solved, or the text has no level.
     """
     boards = []
     for line, rows in _pieces(text.splitlines()):
@@ -196,7 +197,7 @@ def levels_in(text: str, where: str = "levels") -> list[Board]:
 
 
 def _pieces(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """The rows of each level, and the number of their first line."""
+    """Yield the rows of each level and the number of its first line."""
     rows: list[str] = []
     number = 0
     for number, line in enumerate(lines, 1):

@@ -1,4 +1,4 @@
-"""Splits levels into training and evaluation.
+"""Split levels into training and evaluation.
 
 By default the room (walls and targets) decides: boxes and player move, so a level that differs only
 in them may occur while another level is played. Rotations and mirror images are not new rooms: all
@@ -38,14 +38,14 @@ def check_split(split: str, held_out: float, held_out_by: str) -> None:
 
 
 def belongs(board: Board, split: str, held_out: float, held_out_by: str) -> bool:
-    """Return whether a level belongs to a split, by the share that is held out."""
+    """Return whether a level belongs to a split, given the share that is held out."""
     if held_out_by == "room":
         return room_belongs(board.room, split, held_out)
     return split == "all" or (hash_fraction(board.text()) < held_out) == (split == "eval")
 
 
 def room_belongs(room: Room, split: str, held_out: float) -> bool:
-    """Whether a room belongs to a split, for `held_out_by=room`."""
+    """Return whether a room belongs to a split, for `held_out_by=room`."""
     return split == "all" or (_place_of(room) < held_out) == (split == "eval")
 
 
@@ -55,7 +55,7 @@ def _place_of(room: Room) -> float:
 
 
 def canonical(room: Room) -> str:
-    """A text that is the same for a room, its rotations and its mirror images."""
+    """Return a text that is the same for a room, its rotations and its mirror images."""
     rows = room.plan.decode("ascii").splitlines()
     seen = []
     for _ in range(4):

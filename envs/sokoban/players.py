@@ -46,7 +46,7 @@ class SokobanExpert:
         self._think = think
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The reply to the board in `info`."""
+        """Return the reply to the board in `info`."""
         plan = self.plan(info["board"], rng)
         thought = _thought(parse(info["board"]), plan) if self._think else ""
         return thought + self._calls.format(MOVES[plan.move])
@@ -82,12 +82,12 @@ class SokobanRandom(SokobanExpert):
     """Makes random moves; no reasoning."""
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """A random move."""
+        """Return a random move."""
         return self._calls.format(MOVES[rng.integers(len(MOVES))])
 
 
 def best(text: str) -> Plan | None:
-    """The plan of a shortest solution; None if there is none, or none was found."""
+    """Return the plan of a shortest solution; None if none exists or was found."""
     moves, board = _solution(text), parse(text)
     box = target = push = None
     for move in moves:
@@ -104,7 +104,7 @@ def best(text: str) -> Plan | None:
 
 
 def straight(board: Board) -> Plan:
-    """The plan to go straight for the nearest box that is not on a target, and push it."""
+    """Return the plan to walk straight to the nearest box off a target and push it."""
     width = board.room.width
     box = _nearest(board.player, board.boxes & ~board.room.targets or board.boxes, width)
     target = _nearest(box, board.room.targets & ~board.boxes or board.room.targets, width)
@@ -117,7 +117,7 @@ def straight(board: Board) -> Plan:
 
 
 def _nearest(cell: int, cells: int, width: int) -> int:
-    """The cell of a set with the smallest Manhattan distance."""
+    """Return the nearest cell of a set, by Manhattan distance."""
     row, column = divmod(cell, width)
     return min(bits(cells), key=lambda c: abs(c // width - row) + abs(c % width - column))
 
@@ -129,11 +129,11 @@ def _thought(board: Board, plan: Plan) -> str:
 
 
 _known: dict[str, tuple[int, ...]] = {}
-"""Remaining moves of known solutions, by board, so that each level is solved only once."""
+"""Maps boards to the remaining moves of known solutions, so that each level is solved once."""
 
 
 def _solution(text: str) -> tuple[int, ...]:
-    """A shortest solution; no moves if there is none, none was found, or none is needed."""
+    """Return a shortest solution; no moves if none exists, was found or is needed."""
     if (moves := _known.get(text)) is not None:
         return moves
     board = parse(text)

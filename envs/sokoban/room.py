@@ -1,8 +1,8 @@
 """A room: walls, floor and targets, and properties that depend only on them.
 
-Sets of cells are integer bit masks: bit `row * width + column` is a cell. A search then handles all
-cells at once with a few shifts. The floor is enclosed by walls, so that no shift carries a floor
-cell from one row into the next.
+Sets of cells are integer bit masks with bit `row * width + column` for each cell, so a search can
+process all cells with a few shifts. Walls enclose the floor, so no shift carries a floor cell from
+one row into the next.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ class Room:
         return self.floor & ~sum(1 << cell for cell in alive)
 
     def reach(self, player: int, boxes: int) -> int:
-        """The cells that the player can reach without pushing."""
+        """Return the cells that the player can reach without pushing."""
         free, width = self.floor & ~boxes, self.width
         reached = edge = 1 << player
         while edge:
@@ -76,7 +76,7 @@ class Room:
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The cells of a set, in ascending order."""
+    """Yield the cells of a set in ascending order."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1
@@ -84,5 +84,5 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def moved(mask: int, step: int) -> int:
-    """All cells of a set, shifted by a step."""
+    """Return the cells of a set, shifted by a step."""
     return mask << step if step > 0 else mask >> -step

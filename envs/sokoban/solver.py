@@ -1,4 +1,4 @@
-"""Finds the shortest solution of a board, in moves, and detects deadlocks.
+"""Find the shortest solution of a board, in moves, and detect deadlocks.
 
 A* over pushes: a state is the positions of the boxes and of the player after the last push; an edge
 is the shortest walk to a box plus the push, and its cost is the number of moves. The heuristic is
@@ -18,7 +18,7 @@ from agentrl.envs.sokoban.room import Room, bits, moved
 _FAR = 1 << 20
 """More pushes than any solution has."""
 _MATCHED = 6
-"""With more boxes than this, the heuristic lets several boxes share a target."""
+"""Maximum number of boxes for which the heuristic gives each its own target."""
 
 
 class SearchLimitReached(Exception):
@@ -38,7 +38,7 @@ class Push(NamedTuple):
     walk: int
     """Moves before the push."""
     stand: int
-    """The player's cell before the push; the box is on the next cell in its direction."""
+    """The player's cell before the push; the box is on the next cell in the push's direction."""
     direction: int
     """Index into `MOVES`."""
 
@@ -53,7 +53,7 @@ def solve(board: Board, limit: int = 100_000) -> tuple[int, ...] | None:
     estimate = _estimate(room)
     costs: dict[SearchState, int] = {start: 0}
     came: dict[SearchState, tuple[SearchState, Push]] = {}
-    # Costs are negative in the queue: of two equally promising states, the deeper one comes first.
+    # The queue holds negated costs: of two equally promising states, take the deeper one first.
     queue = [(estimate(board.boxes), 0, start)]
     expanded = 0
     while queue:
@@ -74,7 +74,7 @@ def solve(board: Board, limit: int = 100_000) -> tuple[int, ...] | None:
 
 
 def pushes(room: Room, state: SearchState) -> Iterator[Push]:
-    """All pushes that do not move a box to a dead cell, each with the shortest walk to it."""
+    """Return all pushes that avoid dead cells, each with the shortest walk to it."""
     boxes, width = state.boxes, room.width
     free = room.floor & ~boxes
     safe = free & ~room.dead
@@ -96,13 +96,13 @@ def pushes(room: Room, state: SearchState) -> Iterator[Push]:
 
 
 def pushed(room: Room, state: SearchState, push: Push) -> SearchState:
-    """The state after a push."""
+    """Return the state after a push."""
     box = push.stand + room.steps[push.direction]
     return SearchState(state.boxes ^ (1 << box | 1 << box + room.steps[push.direction]), box)
 
 
 def _estimate(room: Room) -> Callable[[int], int]:
-    """The heuristic: maps boxes to the minimum number of pushes; `_FAR` or more if unsolvable."""
+    """Return the heuristic: maps boxes to the minimum pushes; at least `_FAR` if unsolvable."""
     rows = {
         cell: [pushes.get(cell, _FAR) for pushes in room.distances] for cell in bits(room.floor)
     }
@@ -113,7 +113,7 @@ def _estimate(room: Room) -> Callable[[int], int]:
 
     @cache
     def matched(boxes: int) -> int:
-        # The cheapest assignment of the boxes so far, by the set of targets that it uses.
+        # Cost of the cheapest assignment of the boxes so far, indexed by the set of targets used.
         best = [0, *[_FAR] * ((1 << count) - 1)]
         for box, turn in zip(bits(boxes), choices, strict=True):
             row = rows[box]
@@ -142,7 +142,7 @@ def _choices(count: int) -> list[list[tuple[int, int, int]]]:
 def _moves(
     room: Room, last: SearchState, came: Mapping[SearchState, tuple[SearchState, Push]]
 ) -> tuple[int, ...]:
-    """The moves that lead to a state, including walks."""
+    """Return the moves that lead to a state, including walks."""
     moves: list[int] = []
     while last in came:
         last, push = came[last]
@@ -151,7 +151,7 @@ def _moves(
 
 
 def _walk(room: Room, state: SearchState, end: int) -> list[int]:
-    """The moves of a shortest walk between the boxes."""
+    """Return the moves of a shortest walk between the boxes."""
     came: dict[int, tuple[int, int]] = {}
     queue = [state.player]
     for cell in queue:  # grows during the loop
@@ -168,20 +168,20 @@ def _walk(room: Room, state: SearchState, end: int) -> list[int]:
 
 
 def is_deadlocked(board: Board) -> bool:
-    """Whether the board certainly has no solution; False means that it may have one.
+    """Return whether the board certainly has no solution; False means that it may have one.
 
-    It finds two kinds of deadlocks. A box on a dead cell, such as a corner, can never reach a
-    target. Boxes that block each other, or are against walls, such that none can ever move again
-    are frozen: if one of them is not on a target, the board is lost.
+    Two kinds of deadlocks are found. A box on a dead cell, such as a corner, can never reach a
+    target. Boxes that are blocked by each other or by walls and can never move again are frozen: if
+    any of them is off target, the board is lost.
     """
     return bool(board.boxes & board.room.dead or frozen(board) & ~board.room.targets)
 
 
 def frozen(board: Board) -> int:
-    """The boxes that can never move again, as a set of cells.
+    """Return the boxes that can never move again, as a set of cells.
 
-    Starts with all boxes frozen, and repeatedly releases every box that could move if the others
-    are frozen. To move along a row or a column, a box needs a cell ahead and a cell behind it for
+    Start with all boxes frozen, and repeatedly release every box that could move if the others
+    stay frozen. To move along a row or a column, a box needs a cell ahead and a cell behind it for
     the player that are neither walls nor frozen boxes, and the cell ahead must not be dead.
     """
     room = board.room

@@ -26,8 +26,8 @@ class SokobanTranslator:
         instruct: whether the prompt states the rules before the first board. A model that was
             trained on demonstrations does not need them.
         observation: the same as the environment's; selects the legend in the prompt.
-        spaced: whether to put a blank between the characters of a row, and `_` for floor. The
-            tokenizers of large models merge adjacent characters, and the model loses count.
+        spaced: whether to put a blank between the characters of a row, and `_` for floor. Large
+            models' tokenizers merge adjacent characters, so the model would lose count.
 
     Raises:
         ConfigError: unknown style.
@@ -46,7 +46,7 @@ class SokobanTranslator:
         self._spaced = spaced
 
     def instructions(self) -> str:
-        """The rules, the legend and the format of replies; empty without `instruct`."""
+        """Return the rules, the legend and the format of replies; empty without `instruct`."""
         if not self._instruct:
             return ""
         signs = []
@@ -57,11 +57,11 @@ class SokobanTranslator:
         return " ".join([_RULES, *signs, self.answer_format()])
 
     def answer_format(self) -> str:
-        """The format of replies."""
+        """Return the format of replies."""
         return f"Answer with one of {self._calls.describe()}."
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
-        """The image, the text, or both."""
+        """Return the image, the text, or both."""
         if isinstance(observation, str):
             return Observation(text=self._written(observation))
         if isinstance(observation, Mapping):
@@ -71,20 +71,20 @@ class SokobanTranslator:
         return Observation(images=(observation,))
 
     def to_message(self, observation: Observation) -> Message:
-        """The image, then the text."""
+        """Return the image, then the text."""
         parts = [IMAGE] * len(observation.images) + [observation.text] * bool(observation.text)
         return Message(role="user", text="\n".join(parts), images=observation.images)
 
     def to_action(self, reply: str) -> int:
-        """The index of the move.
+        """Return the index of the move.
 
         Raises:
-            ActionError: the reply has no move, several, or an unknown one.
+            ActionError: the reply has no move, several moves, or an unknown move.
         """
         return MOVES.index(self._calls.parse(reply).name)
 
     def no_action(self) -> None:
-        """A reply without an action leaves the board unchanged."""
+        """Return None: a reply without an action leaves the board unchanged."""
         return
 
     def _written(self, text: str) -> str:

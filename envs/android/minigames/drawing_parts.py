@@ -1,4 +1,4 @@
-"""Drawing shared by the minigames: colors, the score board, cells of a field, polygons."""
+"""Drawing code shared by the minigames: colors, score board, cells of a field, polygons."""
 
 from collections.abc import Sequence
 
@@ -45,7 +45,7 @@ def values(picture: Image, grid: Grid, shown: Sequence[str], rows: int = 1) -> N
 
 
 def outcome(won: bool, lost: bool) -> str:
-    """The result of a game for its score board."""
+    """Return the result of a game for its score board."""
     return "won" if won else "lost" if lost else "-"
 
 
@@ -55,7 +55,7 @@ def block(picture: Image, box: Box, color: Color, margin: float = 0.008) -> None
 
 
 def inset(box: Box, margin: float) -> Box:
-    """A box shrunk by a margin on each side, as a share of the screen's width."""
+    """Return a box shrunk on each side by a margin, given as a share of the screen's width."""
     tall = margin * 9 / 16
     return Box(box.left + margin, box.top + tall, box.right - margin, box.bottom - tall)
 
@@ -70,7 +70,7 @@ def _board(grid: Grid, rows: int) -> Box:
 
 
 def _is_flat(board: Box) -> bool:
-    """Whether the board is too low for a title."""
+    """Return whether the board is too low for a title."""
     return board.bottom - board.top < 0.1
 
 

@@ -1,4 +1,4 @@
-"""The rules that all minigames share, their swipes and their random numbers."""
+"""Rules, swipes and random numbers shared by all minigames."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class MinigameRules(GameRules):
     """
 
     pace_ms: ClassVar[int] = 0
-    """Milliseconds of one tick until the game is over; 0 if nothing moves on its own."""
+    """Milliseconds per tick while the game runs; 0 if nothing moves on its own."""
 
     @property
     @abstractmethod
@@ -55,10 +55,10 @@ class MinigameRules(GameRules):
 
     @abstractmethod
     def moves(self) -> tuple[Any, ...]:
-        """The legal moves; none when the game is over."""
+        """Return the legal moves; none when the game is over."""
 
     def state(self) -> dict[str, Any]:
-        """The part of the true state that all games have; each adds its own, with `worth`."""
+        """Return the state that all games share; each game adds its own, including `worth`."""
         return {
             "moves": list(self.moves()),
             "success": self.won,
@@ -68,7 +68,7 @@ class MinigameRules(GameRules):
 
 
 def direction(x1: float, y1: float, x2: float, y2: float) -> str:
-    """The main direction of a swipe in [0, 1] of a portrait screen: up, down, left or right."""
+    """Return the main direction of a swipe in [0, 1] of a portrait screen, such as `up`."""
     across, down = x2 - x1, (y2 - y1) * _TALL
     if abs(across) >= abs(down):
         return "right" if across >= 0 else "left"
@@ -76,7 +76,7 @@ def direction(x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 def event_rng(seed: int, *where: int) -> np.random.Generator:
-    """Return the random generator for one event of a game, whatever was drawn before."""
+    """Return the random generator for one event of a game, independent of earlier draws."""
     if seed < 0:
         raise ValueError(f"seed is {seed}; it must be 0 or more.")
     return np.random.default_rng((seed, *where))

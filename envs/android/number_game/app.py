@@ -17,7 +17,7 @@ PACKAGE = "org.agentrl.numbergame"
 
 
 class NumberGameRules(GameRules):
-    """The touch interface: number games, one after another, each with a seed higher by 1."""
+    """The touch interface: plays number games in sequence, raising the seed by 1 each time."""
 
     def __init__(self, seed: int, rounds: int = 10, **level: Any) -> None:
         self.game = NumberGameState(seed, rounds, **level)
@@ -28,7 +28,7 @@ class NumberGameRules(GameRules):
         return self.game.seed
 
     def touch(self, x: float, y: float) -> bool:
-        """Pick a card or press the button. Any other touch only takes time."""
+        """Pick a card or press the button; any other touch only takes time."""
         return self._act(x, y) or self.game.miss()
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float) -> bool:
@@ -36,12 +36,12 @@ class NumberGameRules(GameRules):
         return self.game.miss()
 
     def touch_targets(self) -> Mapping[str, TouchTarget]:
-        """The cards in reading order, and the button."""
+        """Return the cards in reading order, and the button."""
         where = round_layout(self.game)
         return {"cards": where.cards, "button": where.button}
 
     def state(self) -> dict[str, Any]:
-        """The true state of the current game."""
+        """Return the true state of the current game."""
         return self.game.state()
 
     def _act(self, x: float, y: float) -> bool:
@@ -66,7 +66,7 @@ def _draw(touched: NumberGameRules, width: int, height: int) -> Image:
 
 
 def _prompt(level: NumberGameLevel) -> str:
-    """The rules of this level for the prompt; the distractor line is not mentioned."""
+    """Return this level's rules for the prompt, which do not mention the distractor line."""
     lamp = "One lamp is lit."
     if level.memory:
         lamp = "One lamp is lit; when you tap the button, it goes out and the cards are turned."
@@ -101,6 +101,6 @@ class NumberGameApp(GameApp):
     game = GAME
 
     def begin(self, extras: Mapping[str, str]) -> GameRules:
-        """The first game."""
+        """Start the first game."""
         seed, rounds = int(extras.get("seed", "0")), int(extras.get("rounds", "10"))
         return NumberGameRules(seed, rounds, **asdict(self.level))

@@ -20,7 +20,7 @@ def render(game: NumberGameState, width: int, height: int) -> Image:
 
 
 def draw(game: NumberGameState, width: int, height: int) -> Image:
-    """Draw the same picture as `render` without cached pieces: ten times as slow."""
+    """Draw the same picture as `render`, but without cached pieces, which is ten times slower."""
     return piece_cache.draw(_ground(game), pieces(game), width, height)
 
 
@@ -36,7 +36,7 @@ _MEANING = {
 
 
 def background(picture: Image, cards: int) -> None:
-    """Draw what never changes in a game: title, panels, and the captions of the lamps."""
+    """Draw the constant parts of a game: title, panels, and the lamps' captions."""
     picture[:] = palette.PAGE
     board = layout.BOARD
     paint.panel(picture, board, palette.PANEL, palette.EDGE)
@@ -49,7 +49,7 @@ def background(picture: Image, cards: int) -> None:
 
 
 def pieces(game: NumberGameState) -> Iterator[Piece]:
-    """The pieces that change, from top to bottom; on a portrait screen they do not overlap."""
+    """Return the changing pieces, top to bottom; on a portrait screen they do not overlap."""
     where = round_layout(game)
     yield from _board(game)
     yield from _lamps(game)
@@ -95,7 +95,7 @@ def _words(game: NumberGameState, box: Box) -> Iterator[Piece]:
 
 
 def _sentences(game: NumberGameState) -> tuple[str, str, paint.Color]:
-    """The instruction, the feedback, and the color of the feedback."""
+    """Return the instruction, the feedback, and the feedback's color."""
     if game.phase is NumberGamePhase.LAMP:
         return "Remember the lamp.", "Then turn the cards.", palette.QUIET
     instruction = "Pick the card that the lamp asks for."
@@ -113,7 +113,7 @@ def _sentences(game: NumberGameState) -> tuple[str, str, paint.Color]:
 
 
 def _draw_clock(picture: Image, box: Box, left: float) -> None:
-    """Draw the share of the round's touches that is left as a bar."""
+    """Draw a bar for the share of the round's touches that is left."""
     paint.text(picture, "time", 0.1, box.down(0.06), 0.036, palette.QUIET)
     track = Box(0.17, box.down(0.02), 0.94, box.down(0.1))
     paint.rounded(picture, track, palette.EDGE, 0.012)
@@ -166,5 +166,5 @@ def _draw_button(picture: Image, box: Box, label: str, face: paint.Color) -> Non
 
 
 def _thirds() -> tuple[float, float, float]:
-    """The centers of the three columns."""
+    """Return the centers of the three columns."""
     return (1 / 6, 1 / 2, 5 / 6)

@@ -32,8 +32,8 @@ class NumberGame(GameEnv):
     one unit.
 
     Args:
-        device: a phone as `agentrl.devices.open_device` takes it: a serial, a lease, or `virtual`
-            for a private virtual phone.
+        device: a phone in a form that `agentrl.devices.open_device` accepts: a serial, a lease, or
+            `virtual` for a private virtual phone.
         mode: `tap` or `select`.
         rounds: rounds per game.
         memory: whether the lamp is shown before the cards and goes out when they are turned.
@@ -81,7 +81,7 @@ class NumberGame(GameEnv):
         super().__init__(device, mode, allow, render_mode, **settings)
 
     def calls(self) -> NamedCalls:
-        """One call per card."""
+        """Return one call per card."""
         return NamedCalls({"select(i)": self.level.cards})
 
     def call(self, number: int) -> bool:
@@ -94,47 +94,47 @@ class NumberGame(GameEnv):
         return stayed
 
     def extras(self) -> dict[str, str]:
-        """The rounds and the level."""
+        """Return the rounds and the level."""
         return {"rounds": str(self.rounds), **self.level.extras()}
 
     def state_is_visible(self) -> bool:
-        """A running clock is drawn coarsely, so its changes may be invisible."""
+        """Return False with a clock: its bar is drawn coarsely, so a change may be invisible."""
         return not self.level.timed
 
     def begin(self, seed: int) -> None:
-        """Clear what was read in the previous game."""
+        """Clear everything read in the previous game."""
         self._fact_source.begin(seed)
 
     def is_first_screen(self, shown: Settled) -> bool:
-        """Whether a screen without published state shows the start of a game."""
+        """Return whether a screen without published state shows the start of a game."""
         return self._fact_source.is_first_screen(to_layout(shown, self.device.app_area()))
 
     def read_facts(self, shown: Settled) -> Facts:
-        """The true state behind a screen, from the source that `truth` selects."""
+        """Return the true state behind a screen, from the source that `truth` selects."""
         # An allowed app may cover the game.
         in_front = shown.front in (None, self.game.package)
         return self._fact_source.of(to_layout(shown, self.device.app_area()), in_front=in_front)
 
     def exit_reward(self, facts: Facts) -> float:
-        """All remaining picks are lost."""
+        """Return the cost of losing all remaining picks."""
         return float(facts["right"] + facts["wrong"] - self.rounds)
 
     def had_effect(self, before: Facts, after: Facts) -> bool:
-        """Whether anything changed besides the time left."""
+        """Return whether anything changed besides the remaining time."""
         same_phase: bool = before["phase"] == after["phase"]
         return not (same_phase and before["time_left"] != after["time_left"])
 
     def state_key(self, facts: Facts) -> str:
-        """Seed, round and phase, and the touches left while a clock runs."""
+        """Return seed, round and phase, and the remaining touches while a clock runs."""
         key = f"{facts['seed']}/{facts['round']}/{facts['phase']}"
         runs = facts["timed"] and facts["phase"] == NumberGamePhase.PICK
         return f"{key}/{facts['time_left']}" if runs else key
 
     def metrics(self, facts: Facts) -> dict[str, float]:
-        """The share of right picks among all rounds, the score, and the misread facts."""
+        """Return the share of right picks among all rounds, the score, and the misread facts."""
         right = {"accuracy": facts["right"] / self.rounds, "score": facts["score"]}
         return {**right, **self._fact_source.metrics()}
 
     def extra_info(self) -> dict[str, Any]:
-        """The audit of facts read from the screen."""
+        """Return the audit of facts read from the screen."""
         return self._fact_source.extra_info()

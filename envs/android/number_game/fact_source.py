@@ -47,18 +47,18 @@ class FactSource:
         self._misread = 0
 
     def begin(self, seed: int) -> None:
-        """Clear what was read in the previous game."""
+        """Clear everything read in the previous game."""
         self._facts, self._audit, self._misread = {"seed": seed}, None, 0
 
     def is_first_screen(self, shown: Settled) -> bool:
-        """Whether a screen without published state shows the start of a game."""
+        """Return whether a screen without published state shows the start of a game."""
         if self._kind != "sight" or shown.state is not None:
             return False
         read = read_screen(shown.frame, self._level)
         return read["round"] == 1 and read["phase"] in (NumberGamePhase.LAMP, NumberGamePhase.PICK)
 
     def of(self, shown: Settled, *, in_front: bool) -> Mapping[str, Any]:
-        """The facts of a screen; with `sight`, a covered game keeps its previous facts.
+        """Return the facts of a screen; with `sight`, a covered game keeps its previous facts.
 
         Raises:
             EnvError: the game publishes no state; or, with `sight`, the screen cannot be read.
@@ -76,16 +76,16 @@ class FactSource:
         return self._facts
 
     def extra_info(self) -> _Facts:
-        """Additional entries of `info`, once per screen: the audit of the facts read."""
+        """Return additional `info` entries, once per screen: the audit of the facts read."""
         audit, self._audit = self._audit, None
         return {} if audit is None else {"audit": audit}
 
     def metrics(self) -> dict[str, float]:
-        """Number of misread facts of this game, with `audit`."""
+        """Return the number of this game's misread facts, with `audit`."""
         return {"misread": self._misread} if self._kind == "audit" else {}
 
     def _seen(self, frame: Image) -> _Facts:
-        """The facts that this screen, or an earlier screen of the same round, shows."""
+        """Return the facts shown on this screen or an earlier screen of the same round."""
         read = read_screen(frame, self._level)
         unread = [name for name, value in read.items() if value == UNREAD]
         if unread:

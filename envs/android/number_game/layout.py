@@ -62,7 +62,7 @@ FIXED_LAYOUTS = {
 
 
 def round_layout(game: NumberGameState) -> RoundLayout:
-    """The layout of the current round."""
+    """Return the layout of the current round."""
     if not game.level.moved:
         return FIXED_LAYOUTS[game.level.cards]
     return _moved(game.level.cards, game.seed, game.index)
@@ -70,7 +70,7 @@ def round_layout(game: NumberGameState) -> RoundLayout:
 
 @lru_cache(maxsize=64)
 def _moved(cards: int, seed: int, index: int) -> RoundLayout:
-    """A random layout: text in one row, the button in two adjacent cells, cards in free cells.
+    """Draw a layout: text in one row, the button in two adjacent cells, cards in free cells.
 
     Every card has its own cell of the grid, so nothing overlaps.
     """

@@ -57,7 +57,7 @@ class Round:
 
 
 def draw_rounds(seed: int, rounds: int, level: NumberGameLevel = PLAIN) -> tuple[Round, ...]:
-    """The rounds of the game with this seed; a shorter game's rounds are a prefix of a longer's."""
+    """Draw the rounds of a seed's game; a shorter game has a prefix of a longer game's rounds."""
     rng = np.random.default_rng(seed)
     drawn = []
     for _ in range(rounds):

@@ -18,7 +18,7 @@ FONTS = {
     (True, 1): (0.22, 0.005),
     (True, 2): (0.13, 0.003),
 }
-"""Font size and boldness of the numbers on cards, by (is narrow, number of digits)."""
+"""Font size and boldness of the numbers on cards; keys: (is narrow, number of digits)."""
 
 VALUES = 0.085
 """Font size on the score board, as a share of the width like the others."""

@@ -46,13 +46,13 @@ class NumberGameExpert(GamePlayer):
         return reply
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
-        """A card, or the button."""
+        """Choose a card or the button."""
         if info["phase"] == NumberGamePhase.PICK:
             return "cards", self.card(info, rng)
         return "button", None
 
     def card(self, info: Mapping[str, Any], rng: np.random.Generator) -> int:
-        """The index of the card to pick."""
+        """Return the index of the card to pick."""
         return int(info["answer"])
 
     def think(self, info: Mapping[str, Any], choice: Choice) -> str:
@@ -69,7 +69,7 @@ class NumberGameExpert(GamePlayer):
     def say(
         self, info: Mapping[str, Any], name: str, index: int | None = None, thought: str = ""
     ) -> str:
-        """The reply that taps or selects a card; in place of the button, any card will do."""
+        """Return the reply that taps or selects a card; for the button, select any card."""
         if self.mode == "select":
             return super().say(info, "select", index or 0, thought)
         target = _taps(info)[name]
@@ -96,7 +96,7 @@ class NumberGameMediocre(NumberGameExpert):
         self.skill = skill
 
     def card(self, info: Mapping[str, Any], rng: np.random.Generator) -> int:
-        """The right card, or the largest."""
+        """Return the right card or the largest card."""
         if rng.random() < self.skill:
             return int(info["answer"])
         return int(np.argmax(info["numbers"]))
@@ -116,7 +116,7 @@ class NumberGameRandom(NumberGameExpert):
         self.stray = stray
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """A random reply; `info` only provides the positions to tap."""
+        """Return a random reply; `info` only provides the positions to tap."""
         cards = len(info["numbers"])
         if self.mode == "select":
             return self.say(info, "cards", int(rng.integers(cards)))
@@ -127,7 +127,7 @@ class NumberGameRandom(NumberGameExpert):
 
 
 def _names(info: Mapping[str, Any]) -> Sequence[str]:
-    """The names of the cards' positions in the reasoning."""
+    """Return the names of the cards' positions in the reasoning."""
     cards = len(info["numbers"])
     return PLACES if cards == 3 and not info.get("moved") else [str(card) for card in range(cards)]
 

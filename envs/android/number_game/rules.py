@@ -23,7 +23,7 @@ STAKE = 10
 
 
 class NumberGamePhase(StrEnum):
-    """Phase of the game, by the action that it waits for."""
+    """Phase of the game, named after the action that the game waits for."""
 
     LAMP = "lamp"
     """Remember the lamp, then turn the cards (only with `memory`)."""
@@ -56,7 +56,7 @@ class NumberGameState:
         self.rounds = draw_rounds(seed, rounds, self.level)
         self.index = -1
         self.picks: list[int | None] = []
-        """The card picked in each finished round; None if its time ran out."""
+        """The card picked in each finished round; None if the time ran out."""
         self._open_round()
 
     def _open_round(self) -> None:
@@ -114,7 +114,7 @@ class NumberGameState:
         return draw_tip(self.seed, self.index, self.level.numbers)
 
     def pick(self, card: int) -> bool:
-        """Pick a card by index. Returns False, without effect, if no card can be picked now."""
+        """Pick a card by index. Returns False, without any effect, if none can be picked now."""
         if self.phase is not NumberGamePhase.PICK:
             return False
         self._close_round(card)
@@ -131,7 +131,7 @@ class NumberGameState:
         return True
 
     def miss(self) -> bool:
-        """Take one unit of time for a touch. Returns False, without effect, if no clock runs."""
+        """Take one unit of time for a touch. Returns False, doing nothing, if no clock runs."""
         if not self.level.timed or self.phase is not NumberGamePhase.PICK:
             return False
         self.time_left -= 1
@@ -140,7 +140,7 @@ class NumberGameState:
         return True
 
     def state(self) -> dict[str, Any]:
-        """The true state as plain JSON values; rounds are counted from 1."""
+        """Return the true state as plain JSON values; rounds are counted from 1."""
         return {
             "seed": self.seed,
             **asdict(self.level),

@@ -1,7 +1,7 @@
-"""Reads the state of the number game from its screen alone, for `truth="sight"`.
+"""Read the number game's state from the screen alone, for `truth="sight"`.
 
-A fact that the screen does not show is left out: the lamp while it is out, the numbers of cards
-that lie face down. A fact that is shown but cannot be read is UNREAD. Seed and tip are not read.
+Facts that the screen does not show are left out: the lamp while it is out, the numbers of cards
+that lie face down. A fact that is shown but illegible is UNREAD. Seed and tip are not read.
 """
 
 import re
@@ -37,7 +37,7 @@ _Facts = dict[str, Any]
 
 
 def read_screen(frame: Image, level: NumberGameLevel) -> _Facts:
-    """The facts that a screen of the number game shows, named as in its published state.
+    """Return the facts on a screen of the number game, named as in the published state.
 
     Args:
         frame: the whole screen in portrait orientation, uint8[H, W, 3], of any size, compressed or
@@ -82,14 +82,14 @@ def _board(frame: Image) -> _Facts:
 
 
 def _find_places(frame: Image, level: NumberGameLevel) -> tuple[RoundLayout | None, str | None]:
-    """The layout, and the color of the button's face."""
+    """Return the layout and the color of the button's face."""
     if frame.shape[1] > frame.shape[0]:
         return None, None
     if not level.moved:
         where = FIXED_LAYOUTS[level.cards]
         face = _button(frame, where.button)
         return (None if face is None else where), face
-    # Only the button is found by its color; the cards can lie in any cell that it leaves.
+    # Only the button is found by its color; the cards may lie in any of the remaining cells.
     boxes = {(r, c): layout.cell(c, r, 2, margin=0.04) for r in (2, 3, 4) for c in (0, 1)}
     faces = {at: _button(frame, box) for at, box in boxes.items()}
     buttons = [cell for cell, face in faces.items() if face is not None]
@@ -112,10 +112,10 @@ def _find_places(frame: Image, level: NumberGameLevel) -> tuple[RoundLayout | No
 
 
 def _button(frame: Image, box: Box) -> str | None:
-    """The color of a button's face; None if there is no button.
+    """Return the color of a button's face; None if there is no button.
 
-    Above its label a button has one color from end to end; a card of the same color next to half
-    a button leaves a gap.
+    Above its label, a button has a uniform color from end to end; half a button next to a card of
+    the same color has a gap.
     """
     strip = Box(box.left + 0.03, box.down(0.1), box.right - 0.03, box.down(0.3))
     face = dominant_color(frame, _BUTTONS, _area(strip), share=0.93)
@@ -141,7 +141,7 @@ def _phase(button: str | None, faces: list[str | None]) -> str:
 
 
 def _picks(facts: Mapping[str, Any]) -> _Facts:
-    """The numbers of right and wrong picks: the score gives their difference, the round the sum."""
+    """Return the numbers of right and wrong picks: score and round give difference and sum."""
     unread: _Facts = {"right": UNREAD, "wrong": UNREAD}
     if UNREAD in (facts["score"], facts["round"], facts["phase"]):
         return unread
@@ -190,7 +190,7 @@ def _lamp(frame: Image, level: NumberGameLevel, phase: str) -> _Facts:
 
 
 def _outcome(facts: Mapping[str, Any], faces: list[str | None]) -> _Facts:
-    """The right card, as soon as it can be known, and the picked card."""
+    """Return the right card, once it can be known, and the picked card."""
     phase, numbers, lamp = facts["phase"], facts.get("numbers"), facts.get("lamp")
     if phase in (NumberGamePhase.REVEAL, NumberGamePhase.FINAL):
         if faces.count("right") != 1 or faces.count("wrong") > 1 or facts["change"] == UNREAD:
@@ -207,7 +207,7 @@ def _outcome(facts: Mapping[str, Any], faces: list[str | None]) -> _Facts:
 
 
 def answer_to(lamp: str, numbers: list[int]) -> int:
-    """The index of the card that a lamp asks for."""
+    """Return the index of the card that a lamp asks for."""
     return Round(lamp=lamp, numbers=tuple(numbers)).answer
 
 
@@ -222,7 +222,7 @@ def _clock(frame: Image, level: NumberGameLevel, where: RoundLayout | None) -> _
 
 
 def _text(signs: Glyphs, frame: Image, area: Area) -> str:
-    """The text in an area; empty if part of it cannot be read."""
+    """Return the text in an area; empty if any part is illegible."""
     row = signs.read(frame, area)
     return row.text if row.covered > 0.9 else ""
 
@@ -243,11 +243,11 @@ def _area(box: Box) -> Area:
 
 
 def _strip(card: Box) -> Area:
-    """The part of a card above its number."""
+    """Return the part of a card above its number."""
     return _area(Box(card.left + 0.04, card.down(0.06), card.right - 0.04, card.down(0.16)))
 
 
 def _within(box: Box, share: float) -> Box:
-    """The inner part of a box, without a share of it on each side."""
+    """Return the inner part of a box, cutting off a share on each side."""
     wide, high = share * (box.right - box.left), share * (box.bottom - box.top)
     return Box(box.left + wide, box.top + high, box.right - wide, box.bottom - high)

@@ -1,4 +1,4 @@
-"""A game as an app that a phone runs: it takes touches, draws the screen, publishes its state."""
+"""A game as a phone app that takes touches, draws the screen and publishes its state."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -25,7 +25,7 @@ class GameApp:
 
     @property
     def activity(self) -> str:
-        """The game's activity."""
+        """The activity of the game."""
         return self.game.activity
 
     def launch(self, extras: Mapping[str, str]) -> None:
@@ -36,7 +36,7 @@ class GameApp:
                 unknown extras are ignored.
 
         Raises:
-            ValueError: an extra has the wrong type or is out of range.
+            ValueError: an extra has the wrong type or its value is out of range.
         """
         self.level: LevelSettings = self.game.level(**self.game.level.read(extras))
         self.rules = self.begin(extras)
@@ -44,22 +44,22 @@ class GameApp:
         self._is_touched = False
 
     def begin(self, extras: Mapping[str, str]) -> GameRules:
-        """The rules of a new game at `self.level`."""
+        """Return the rules of a new game at `self.level`."""
         seed = int(extras.get("seed", "0"))
         if seed < 0:
             raise ValueError(f"seed is {seed}; it must be 0 or more.")
         return self.game.rules(seed, **asdict(self.level))
 
     def touch(self, x: float, y: float) -> bool:
-        """Tap, then let the action's time pass."""
+        """Tap, then let the time of one action pass."""
         return self._then_time_passes(self.rules.touch(x, y))
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_ms: int) -> bool:
-        """Swipe at any speed, then let the action's time pass."""
+        """Swipe at any speed, then let the time of one action pass."""
         return self._then_time_passes(self.rules.swipe(x1, y1, x2, y2))
 
     def key(self, code: str) -> bool:
-        """Games ignore keys."""
+        """Ignore the key."""
         return False
 
     @property
@@ -84,11 +84,11 @@ class GameApp:
         return changed
 
     def render(self, width: int, height: int) -> Image:
-        """The app's area, uint8[height, width, 3]."""
+        """Draw the app's area, uint8[height, width, 3]."""
         return self.game.draw(self.rules, width, height)
 
     def state(self) -> Mapping[str, Any]:
-        """The true state as plain JSON values, with `touch_targets` in positions on the screen."""
+        """Return the true state as plain JSON values, with `touch_targets` as screen positions."""
         targets = {name: _touches(target) for name, target in self.rules.touch_targets().items()}
         named = {"seed": self.rules.seed, **asdict(self.level)}
         return {**named, **self.rules.state(), "touch_targets": targets}
@@ -102,7 +102,7 @@ class GameApp:
 
 
 def _touches(target: TouchTarget) -> list[Any]:
-    """Positions on the whole screen: a tap has two numbers, a swipe four; a list for several."""
+    """Convert to screen positions: two numbers for a tap, four for a swipe, a list for several."""
     if isinstance(target, Box):
         return list(tap_at(target))
     if isinstance(target, SwipePath):

@@ -16,20 +16,20 @@ class Box:
     bottom: float
 
     def contains(self, x: float, y: float) -> bool:
-        """Whether (x, y) lies inside."""
+        """Return whether (x, y) lies inside the box."""
         return self.left <= x <= self.right and self.top <= y <= self.bottom
 
     def down(self, share: float) -> float:
-        """The y coordinate at a share of its height, from 0 at the top to 1 at the bottom."""
+        """Return the y coordinate at a share of the height, from 0 (top) to 1 (bottom)."""
         return self.top + share * (self.bottom - self.top)
 
     def across(self, share: float) -> float:
-        """The x coordinate at a share of its width, from 0 at the left to 1 at the right."""
+        """Return the x coordinate at a share of the width, from 0 (left) to 1 (right)."""
         return self.left + share * (self.right - self.left)
 
     @property
     def center(self) -> tuple[float, float]:
-        """Return the middle of the box, in [0, 1] of the app's area."""
+        """The middle of the box, in [0, 1] of the app's area."""
         return (self.left + self.right) / 2, (self.top + self.bottom) / 2
 
 
@@ -49,18 +49,18 @@ def to_app(y: float) -> float:
 
 
 def to_screen(y: float) -> float:
-    """The inverse of `to_app`."""
+    """Convert y from the app's area to the whole screen: the inverse of `to_app`."""
     return STATUS_BAR + y * (1 - STATUS_BAR)
 
 
 def tap_at(box: Box) -> tuple[float, float]:
-    """The center of a box as a tap on the whole screen, in [0, 1], rounded to two decimals."""
+    """Return a box's center as a tap on the whole screen, in [0, 1], rounded to two decimals."""
     x, y = box.center
     return round(x, 2), round(to_screen(y), 2)
 
 
 def swipe_along(path: SwipePath) -> tuple[float, float, float, float]:
-    """A path as a swipe on the whole screen, in [0, 1], rounded to two decimals."""
+    """Return a path as a swipe on the whole screen, in [0, 1], rounded to two decimals."""
     ends = path.x1, to_screen(path.y1), path.x2, to_screen(path.y2)
     x1, y1, x2, y2 = (round(end, 2) for end in ends)
     return x1, y1, x2, y2
@@ -87,8 +87,8 @@ class Grid:
     ) -> Box:
         """Return the box of adjacent cells, counted from 0, clipped to below the status bar.
 
-        The margin is a share of the screen's width; on a 9:16 screen the same length stays free
-        above and below.
+        The margin is a share of the screen's width; on a 9:16 screen the margins above and below
+        have the same length.
         """
         tall = margin * 9 / 16
         return Box(

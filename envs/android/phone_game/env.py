@@ -45,8 +45,8 @@ class GameEnv(gymnasium.Env[Image, Action]):
     to the front, if anything did) and `metrics`.
 
     Args:
-        device: a phone as `agentrl.devices.open_device` takes it: a serial, a lease, or `virtual`
-            for a private virtual phone.
+        device: a phone in a form that `agentrl.devices.open_device` accepts: a serial, a lease, or
+            `virtual` for a private virtual phone.
         mode: `touch` or `calls`.
         allow: packages that may be in front besides the game; see `agentrl.devices.AppGuard`.
         render_mode: None or `rgb_array`.
@@ -100,7 +100,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         self._changed = True
         self._observed: Image | None = None
         self.shares_observations = False
-        """Whether an unchanged screen may be the same array again, which Gymnasium forbids."""
+        """Whether to return the same array for an unchanged screen, which Gymnasium forbids."""
 
     @classmethod
     def check_kwargs(cls, **kwargs: Any) -> None:
@@ -126,7 +126,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Image, Info]:
-        """Launch the game with this seed, or with a random one if none is given."""
+        """Launch the game with this seed, by default a random seed."""
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(2**31)) if seed is None else seed
         self._session.begin_step()
@@ -142,14 +142,14 @@ class GameEnv(gymnasium.Env[Image, Action]):
             raise ValueError(
                 f"{action!r} is not an action of mode={self.mode}: {self.action_space}"
             )
-        # Leaving is rewarded by the state before the action.
+        # The reward for leaving depends on the state before the action.
         before = self.facts
         self._session.begin_step()
         if self.mode == self.modes[0]:
             stayed = self._act(_touch_at(np.asarray(action)))
         else:
             stayed = self.call(int(action))
-        # After leaving, another app is in front: keep showing the game's last screen.
+        # After leaving, another app is in front: keep returning the game's last screen.
         screen = self._observation(self._session.screen)
         if not stayed:
             reward = float(self.exit_reward(before))
@@ -164,23 +164,23 @@ class GameEnv(gymnasium.Env[Image, Action]):
         return screen
 
     def render(self) -> Image | None:
-        """The last settled screen, with `render_mode="rgb_array"`."""
+        """Return the last settled screen, with `render_mode="rgb_array"`."""
         return self._session.screen if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
         """Give the phone back."""
         self.device.close()
 
-    # What a game may override.
+    # Methods that a game may override.
 
     def actions(self) -> "spaces.Space[Any]":
-        """The action space of this mode."""
+        """Return the action space of this mode."""
         if self.mode == self.modes[0]:
             return spaces.Box(0.0, 1.0, (4 if self.game.swipes else 2,), np.float32)
         return spaces.Discrete(len(self._calls))
 
     def calls(self) -> NamedCalls:
-        """The calls of the mode `calls`."""
+        """Return the calls of the mode `calls`."""
         return NamedCalls(self.game.calls)
 
     def call(self, number: int) -> bool:
@@ -189,40 +189,40 @@ class GameEnv(gymnasium.Env[Image, Action]):
         return self.touch(name, index)
 
     def extras(self) -> dict[str, str]:
-        """The launch extras besides the seed."""
+        """Return the launch extras apart from the seed."""
         return self.level.extras()
 
     def reward(self, before: Facts, after: Facts) -> float:
-        """The reward of an action."""
+        """Return the reward of an action."""
         key = self.game.reward_fact
         return float(self.game.reward_scale * (after[key] - before[key]))
 
     def exit_reward(self, facts: Facts) -> float:
-        """The reward for leaving: at most the worst possible rest of the game, so it never pays."""
+        """Return the reward for leaving, so low that finishing the game is never worse."""
         reward = self.game.exit_reward
         return reward(facts) if callable(reward) else reward
 
     def metrics(self, facts: Facts) -> dict[str, float]:
-        """The numbers for `info["metrics"]`."""
+        """Return the numbers for `info["metrics"]`."""
         return {name: float(facts[name]) for name in self.game.metrics}
 
     def state_key(self, facts: Facts) -> str:
-        """Identifies a state: with equal keys, the same actions have the same results."""
-        # Where the game lies on its phone's screen is not part of the game's state.
+        """Return the state's key: after equal keys, the same actions have the same results."""
+        # The game's position on the phone's screen is not part of the game's state.
         state = {name: value for name, value in facts.items() if name != "touch_targets"}
         text = json.dumps(state, sort_keys=True, ensure_ascii=False)
         return f"{facts['seed']}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     def had_effect(self, before: Facts, after: Facts) -> bool:
-        """Whether the action caused the change of the screen."""
+        """Return whether the action caused the change from `before` to `after`."""
         return True
 
     def state_is_visible(self) -> bool:
-        """Whether every change of the published state is visible on the screen."""
+        """Return whether every change of the published state is visible on the screen."""
         return True
 
     def read_facts(self, shown: Settled) -> Facts:
-        """The true state behind a screen.
+        """Return the true state behind a screen.
 
         Raises:
             EnvError: the game publishes no state.
@@ -232,14 +232,14 @@ class GameEnv(gymnasium.Env[Image, Action]):
         return {name: value for name, value in shown.state.items() if name not in PRIVATE}
 
     def is_first_screen(self, shown: Settled) -> bool:
-        """Whether a screen without published state is the first of a game."""
+        """Return whether a screen without published state is the first screen of a game."""
         return False
 
     def begin(self, seed: int) -> None:
-        """Called before a new game is launched."""
+        """Prepare for a new game; called before its launch."""
 
     def extra_info(self) -> Info:
-        """Additional entries of `info`."""
+        """Return additional entries of `info`."""
         return {}
 
     def touch(self, name: str, index: int | None = None) -> bool:
@@ -256,7 +256,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         settled = self._when_over(settled)
         self._keep(settled)
         self._changed = settled.changed and self.had_effect(before, self.facts)
-        # A game may also be left by its own buttons, which no other package shows.
+        # A game can also be closed with its own buttons, without another package in front.
         if how := self.facts.get("closed"):
             left = AppExit(kind="foreign_app", package=self.game.package, by="agent", evidence=how)
             self._session.events += (left,)
@@ -265,7 +265,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         return True
 
     def _when_over(self, settled: Settled) -> Settled:
-        """The screen once the animation that the action started has finished."""
+        """Wait for the animation started by the action, and return the screen after it."""
         package, deadline_s = self.game.package, self.device.deadlines.settle_s
         return self._session.look_until(
             lambda shown: not (shown.state or {}).get("busy"),
@@ -296,12 +296,12 @@ class GameEnv(gymnasium.Env[Image, Action]):
 
 @lru_cache(maxsize=8)
 def _screens(height: int, width: int) -> "spaces.Space[Image]":
-    """The space of screens; making one takes as long as several turns."""
+    """Return the space of screens, cached because creating it takes as long as several turns."""
     return spaces.Box(0, 255, (height, width, 3), np.uint8)
 
 
 def _touch_at(target: Sequence[float] | NDArray[np.float32]) -> Tap | Swipe:
-    """Two numbers are a tap; four are a swipe, or a tap if it ends where it starts."""
+    """Convert two numbers to a tap, four to a swipe, or to a tap if it ends where it starts."""
     if len(target) == 2:
         return Tap(float(target[0]), float(target[1]))
     x1, y1, x2, y2 = (float(share) for share in target)

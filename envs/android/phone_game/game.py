@@ -26,25 +26,25 @@ class PhoneGame:
     """Pure function `(rules, width, height)` that returns the screen, uint8[height, width, 3]."""
     level: type[LevelSettings] = LevelSettings
     calls: Mapping[str, int]
-    """Forms of the calls, such as `chop()`, `up` or `flip(card)`, and the number of values of each:
-    1 without an argument, else the number of arguments, counted from 0. Their names are the keys
-    of `GameRules.touch_targets`."""
+    """Maps the form of each call, such as `chop()`, `up` or `flip(card)`, to its number of choices:
+    1 without an argument, else how many values the argument has, from 0 up. The calls' names are
+    the keys of `GameRules.touch_targets`."""
     swipes: bool = False
     """Whether the game takes swipes; if not, every touch is a tap."""
     prompt: str | Callable[[Any], str]
-    """The rules for the prompt, or a function of the level: the aim, and what the screen hides."""
+    """The rules for the prompt, or a function of the level: the goal, and what the screen hides."""
     reward_fact: str = "score"
     """The published number whose change is the reward."""
     reward_scale: float = 1.0
     """The reward for a change of 1."""
     exit_reward: float | Callable[[Mapping[str, Any]], float] = -1.0
-    """The reward for leaving, as low as the worst possible rest of a game; where that depends on
-    the state, a function of the true state behind the last screen."""
+    """The reward for leaving, as low as the worst possible rest of a game; if that depends on the
+    state, a function of the true state behind the last screen."""
     metrics: tuple[str, ...] = field(default=("score",))
     """The published numbers that are copied to `info["metrics"]`."""
 
     def prompt_for(self, level: LevelSettings) -> str:
-        """The rules for the prompt at a level."""
+        """Return the rules for the prompt at a level."""
         return self.prompt if isinstance(self.prompt, str) else self.prompt(level)
 
 
@@ -65,18 +65,18 @@ class NamedCalls:
         return len(self._all)
 
     def __getitem__(self, number: int) -> tuple[str, int | None]:
-        """The name of a call, and its argument if it has one."""
+        """Return a call's name, and its argument if it has one."""
         return self._all[number]
 
     def say(self, name: str, index: int | None = None) -> str:
-        """The text with which a model makes a call."""
+        """Return the text with which a model makes a call."""
         return self.grammar.format(name, *(() if index is None else (str(index),)))
 
     def read(self, reply: str) -> int:
-        """The index of the call in a reply.
+        """Return the index of the call in a reply.
 
         Raises:
-            ActionError: the reply has no call, or one that does not exist.
+            ActionError: the reply has no call, or its call does not exist.
         """
         call = self.grammar.parse(reply)
         return self._all.index((call.name, self._argument(call)))

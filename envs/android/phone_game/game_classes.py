@@ -1,4 +1,4 @@
-"""The app, environment and translator of a game that is described by its `PhoneGame` alone."""
+"""The app, environment and translator of a game that needs no code beyond its `PhoneGame`."""
 
 from typing import TypeVar, cast
 
@@ -13,15 +13,15 @@ T = TypeVar("T")
 def game_classes(
     name: str, game: PhoneGame, module: str
 ) -> tuple[type[GameApp], type[GameEnv], type[GameTranslator]]:
-    """Make the three classes of a game, which a registration names as `module:Class`.
+    """Create a game's three classes, which can be registered as `module:Class`.
 
     ::
 
         SnakeApp, SnakeEnv, SnakeTranslator = game_classes("Snake", GAME, __name__)
 
     Args:
-        name: of the game; each class is called that, and `App`, `Env` or `Translator`.
-        game: its description.
+        name: name of the game; the classes append `App`, `Env` and `Translator` to it.
+        game: description of the game.
         module: the calling module, where other processes find the classes under these names.
     """
 

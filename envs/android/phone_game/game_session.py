@@ -1,4 +1,4 @@
-"""One game's app on one phone: launch it, act on it under a guard, observe its screen."""
+"""A game's app on a phone: launch it, act on it under a guard, and observe its screen."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +14,9 @@ LOOK_AGAIN_S = 0.05
 
 
 class GameSession:
-    """A phone and the one app that is played on it.
+    """A phone and the app that is played on it.
 
-    Packages of `allow` may be in front, too; `settling` are arguments of `act_and_settle`.
+    Packages in `allow` may be in front, too; `settling` are arguments of `act_and_settle`.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class GameSession:
                 return begins(shown)
             if state["seed"] != seed:
                 return False
-            # The last game may have had the same seed.
+            # The previous game may have had the same seed.
             return old.state is None or state["launches"] != old.state["launches"]
 
         serial, deadline_s = self.device.serial, self.device.deadlines.launch_s
-        # First the state of this launch, then a screen that shows it.
+        # Wait for the state of this launch first, then for a screen that shows it.
         shown = self.look_until(
             is_new,
             self.look(),
@@ -95,7 +95,7 @@ class GameSession:
         )
 
     def act(self, action: Tap | Swipe | Wait) -> Settled | None:
-        """Act and wait until the screen has settled; None if the agent has left the game."""
+        """Act, wait for the screen to settle and return it; None if the agent left the game."""
         guarded = self._guard.perform(action, before=self.screen, **self._settling)
         self.events += guarded.events
         settled = guarded.settled
@@ -106,7 +106,7 @@ class GameSession:
         return settled
 
     def look(self, after_s: float = 0.0) -> Settled:
-        """The settled screen after some seconds."""
+        """Return the settled screen after some seconds."""
         settled = self.act(Wait(after_s))
         assert settled is not None, "waiting cannot leave the game"
         return settled

@@ -33,7 +33,7 @@ def panel(picture: Image, box: Box, face: Color, edge: Color, radius: float = 0.
 
 @lru_cache(maxsize=512)
 def _outline(box: Box, radius: float, width: int, height: int) -> NDArray[np.int32]:
-    """The polygon of a rounded box in fixed-point pixels, int32[points, 2]."""
+    """Return the polygon of a rounded box in fixed-point pixels, int32[points, 2]."""
     left, right = box.left * width + radius, box.right * width - radius
     top, bottom = box.top * height + radius, box.bottom * height - radius
     points = []
@@ -78,7 +78,7 @@ def text(
 
 @lru_cache(maxsize=512)
 def ink_of(words: str, pixels: int, stroke: int) -> NDArray[np.int32]:
-    """Coverage of each pixel by the text, int32[height, width, 1] in [0, 255].
+    """Return the text's coverage of each pixel, int32[height, width, 1] in [0, 255].
 
     The middle row is always the middle of a capital, so that adjacent texts share a baseline.
     """
@@ -95,7 +95,7 @@ def ink_of(words: str, pixels: int, stroke: int) -> NDArray[np.int32]:
 
 @lru_cache(maxsize=64)
 def _font(pixels: int) -> ImageFont.FreeTypeFont:
-    """Pillow's bundled font, so that every machine draws the same picture."""
+    """Load Pillow's bundled font, so that every machine draws the same picture."""
     font = ImageFont.load_default(pixels)
     if not isinstance(font, ImageFont.FreeTypeFont):
         raise RuntimeError("Pillow was built without FreeType; install Pillow from its wheel.")

@@ -40,7 +40,7 @@ def draw_cached(ground: Piece, pieces: Iterable[Piece], width: int, height: int)
 
 @lru_cache(maxsize=512)
 def _drawn(piece: Piece, ground: Piece, width: int, height: int) -> tuple[int, int, Image]:
-    """A piece drawn on the background: top, left, and the pixels of the area that it changes."""
+    """Draw a piece on the background; return top, left and pixels of the area it changes."""
     stroke, shown = piece
     backdrop = _backdrop(ground, width, height)
     picture = backdrop.copy()
@@ -56,7 +56,7 @@ def _drawn(piece: Piece, ground: Piece, width: int, height: int) -> tuple[int, i
 
 @lru_cache(maxsize=16)
 def _backdrop(ground: Piece, width: int, height: int) -> Image:
-    """The background, cached and read-only."""
+    """Return the background, cached and read-only."""
     stroke, shown = ground
     picture = np.zeros((height, width, 3), dtype=np.uint8)
     stroke(picture, *shown)

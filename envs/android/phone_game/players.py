@@ -15,11 +15,11 @@ from agentrl.envs.android.phone_game.game import MODES, NamedCalls, PhoneGame
 Choice = tuple[str, int | None]
 """The name of a call, and its argument if it has one."""
 _USUAL: Size = (720, 1280)
-"""The screen of recorded facts that do not mention it."""
+"""Screen size to assume if recorded facts do not mention it."""
 
 
 class GamePlayer(ABC):
-    """Chooses a call, and writes it as a call or as the touch that performs it.
+    """Chooses a call and writes it, or the touch that performs it.
 
     Args:
         mode: `touch` or `calls`, the same as the environment's.
@@ -36,22 +36,22 @@ class GamePlayer(ABC):
         """How touches are written; may be replaced before the first reply."""
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The reply to the state described by `info`."""
+        """Return the reply to the state described by `info`."""
         choice = self.choose(info, rng)
         return self.say(info, *choice, thought=self.think(info, choice))
 
     @abstractmethod
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
-        """The next call."""
+        """Choose the next call."""
 
     def think(self, info: Mapping[str, Any], choice: Choice) -> str:
-        """The reasoning before the choice, in a few words; empty for none."""
+        """Return brief reasoning that leads to the choice; empty for none."""
         return ""
 
     def say(
         self, info: Mapping[str, Any], name: str, index: int | None = None, thought: str = ""
     ) -> str:
-        """The reply that makes a call in this mode, after a thought."""
+        """Return the reply that makes a call in this mode, after a thought."""
         if self.mode == self.modes[1]:
             call = self.calls.say(name, index)
             return f"<think>{thought}</think>{call}" if thought else call
@@ -59,7 +59,7 @@ class GamePlayer(ABC):
         return self.touch(info, target if index is None else target[index], thought)
 
     def touch(self, info: Mapping[str, Any], target: Sequence[float], thought: str = "") -> str:
-        """The reply that touches: a tap for two numbers, a swipe for four."""
+        """Return the reply that touches a target: a tap for two numbers, a swipe for four."""
         width, height = info.get("screen_size", _USUAL)
         return self.dialect.spell(touch_of(target), self.dialect.screen((width, height)), thought)
 
@@ -78,13 +78,13 @@ class RandomGamePlayer(GamePlayer):
         self.stray = stray
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """A random reply; `info` only provides the positions to touch."""
+        """Return a random reply; `info` only provides the positions to touch."""
         if self.mode == self.modes[0] and rng.random() < self.stray:
             return self.touch(info, [float(share) for share in rng.random(2)])
         return super().reply(info, rng)
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
-        """A random call."""
+        """Choose a random call."""
         return self.calls[int(rng.integers(len(self.calls)))]
 
 
@@ -106,14 +106,14 @@ class SkilledPlayer(GamePlayer):
         self.skill = self.default_skill if skill is None else skill
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
-        """The best move, or a random one."""
+        """Choose the best move, or a random move."""
         best = rng.random() < self.skill
         return self.choice_of(self.best(info) if best else rng.choice(info["moves"]))
 
     @abstractmethod
     def best(self, info: Mapping[str, Any]) -> Any:
-        """The best of `info["moves"]`, as far as this player can see."""
+        """Return the best of `info["moves"]`, as far as this player can see."""
 
     def choice_of(self, move: Any) -> Choice:
-        """The call that makes a move."""
+        """Return the call that makes a move."""
         return str(move), None

@@ -33,7 +33,7 @@ class GameRules(ABC):
 
     @property
     def tick_ms(self) -> int:
-        """Milliseconds of one tick; 0 while nothing moves on its own."""
+        """Milliseconds per tick; 0 while nothing moves on its own."""
         return 0
 
     def tick(self) -> bool:
@@ -50,7 +50,7 @@ class GameRules(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """The true state as plain JSON values, without seed and settings.
+        """Return the true state as plain JSON values, without seed and settings.
 
         `done` is required. Together with the seed, the state must contain everything that the rest
         of the game depends on, because equal states are treated as the same state. `busy` means

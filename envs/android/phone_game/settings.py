@@ -14,13 +14,13 @@ _CHOICES, _DESCRIPTION = "choices", "description"
 def one_of(default: Any, choices: Container[Any], description: str) -> Any:
     """Return a field of `LevelSettings` with a fixed set of valid values of the default's type.
 
-    Error messages describe them after "must be".
+    Error messages show `description` after "must be".
     """
     return field(default=default, metadata={_CHOICES: choices, _DESCRIPTION: description})
 
 
 def switch(default: bool = False) -> Any:
-    """A field of `LevelSettings` that is on or off."""
+    """Return a field of `LevelSettings` that is on or off."""
     return one_of(default, (False, True), "true or false")
 
 
@@ -47,7 +47,7 @@ class LevelSettings:
         return None
 
     def extras(self) -> dict[str, str]:
-        """The launch extras of this level, as `read` takes them, without default values.
+        """Return this level's launch extras for `read`, without default values.
 
         A phone seeds its clock with the extras of a launch, and the clock is on every screen.
         Leaving out defaults keeps existing screens unchanged when a game gains a new setting.
@@ -58,7 +58,7 @@ class LevelSettings:
 
     @classmethod
     def read(cls, extras: Mapping[str, str]) -> dict[str, Any]:
-        """The settings among an app's launch extras; values that do not parse stay text."""
+        """Read the settings in an app's launch extras; values that do not parse stay strings."""
         return {
             setting.name: _read(setting.default, extras[setting.name])
             for setting in fields(cls)
@@ -67,7 +67,7 @@ class LevelSettings:
 
     @classmethod
     def checked(cls, **settings: Any) -> Self:
-        """The level with settings from a user's configuration.
+        """Return the level with settings from a user's configuration.
 
         Raises:
             InvalidArgument: a setting has an invalid value.
@@ -79,7 +79,7 @@ class LevelSettings:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PacedSettings(LevelSettings):
-    """Settings of a game in which time passes without touches."""
+    """Settings of a game in which time can pass without touches."""
 
     clock: str = one_of(
         "paused", ("paused", "running"), "paused (time passes with actions) or running"
@@ -95,12 +95,12 @@ class PacedSettings(LevelSettings):
 
 
 def as_extra(value: Any) -> str:
-    """A plain value as a launch extra."""
+    """Format a plain value as a launch extra."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def signature(function: Callable[..., Any], level: type[LevelSettings]) -> inspect.Signature:
-    """The signature of a function with `**settings` replaced by the settings of a level.
+    """Return a function's signature with `**settings` replaced by a level's settings.
 
     Configuration validation reads signatures to find out which arguments exist.
     """

@@ -28,8 +28,8 @@ class GameTranslator:
         mode: `touch` or `calls`, the same as the environment's.
         instruct: whether the prompt states the rules before the first screen. A model that was
             trained on demonstrations does not need them.
-        style: how actions are written: `tag` or `tool` (`agentrl.actions.tool_calls`). Touches may
-            be written in another dialect, which `env.dialect` names.
+        style: how actions are written: `tag` or `tool` (`agentrl.actions.tool_calls`).
+            `env.dialect` can select another dialect for touches.
         **settings: the level, the same as the environment's.
 
     Raises:
@@ -62,7 +62,7 @@ class GameTranslator:
         """How touches are written; may be replaced before the first message.
 
         Raises:
-            ConfigError: another dialect is set in the mode `calls`.
+            ConfigError: a dialect was set in the mode `calls`.
         """
         return self._dialogue.dialect
 
@@ -80,11 +80,11 @@ class GameTranslator:
         return ScreenDialogue(dialect, task, self._gestures, self.instruct)
 
     def begin_episode(self) -> None:
-        """Called before each episode."""
+        """Prepare for an episode; called before each."""
         self._dialogue.begin_episode()
 
     def instructions(self) -> str:
-        """The rules and the format of replies; empty without `instruct`."""
+        """Return the rules and the format of replies; empty without `instruct`."""
         if not self.instruct:
             return ""
         if self.mode == self.modes[1]:
@@ -92,13 +92,13 @@ class GameTranslator:
         return self._dialogue.instructions()
 
     def answer_format(self) -> str:
-        """The format of replies in this mode; a person may always write touches this way."""
+        """Return the format of replies in this mode; people may always write touches this way."""
         if self.mode == self.modes[1]:
             return f"Answer with one of {self.calls.grammar.describe()}."
         return self._own_dialect.answer_format(self._gestures, self._dialogue.screen)
 
     def to_observation(self, observation: Image, info: Mapping[str, Any]) -> Observation:
-        """The screen alone; the true state in `info` is never shown to the model.
+        """Return the screen alone; the model never sees the true state in `info`.
 
         Raises:
             ConfigError: the game's level differs from the translator's.
@@ -113,11 +113,11 @@ class GameTranslator:
         return Observation(images=(observation,))
 
     def see(self, images: Sequence[Image]) -> None:
-        """Note the newest screen; called by `to_observation`."""
+        """Remember the newest screen; called by `to_observation`."""
         self._dialogue.see(images[-1])
 
     def to_message(self, observation: Observation) -> Message:
-        """One image, and the text that the dialect puts around it, if any."""
+        """Return one image, with any text that the dialect puts around it."""
         if self.mode == self.modes[1]:
             return Message(role="user", text=IMAGE, images=observation.images)
         return self._dialogue.message(IMAGE, observation.images)
@@ -126,7 +126,7 @@ class GameTranslator:
         """Parse a reply to a touch on the screen, float32[2] or float32[4], or a call's index.
 
         Raises:
-            ActionError: the reply has no action, or one that this game does not support.
+            ActionError: the reply has no action, or this game does not support its action.
         """
         if self.mode == self.modes[1]:
             return self.to_call(reply)
@@ -134,25 +134,25 @@ class GameTranslator:
         return np.array(touch, dtype=np.float32)
 
     def spell(self, action: ScreenAction, thought: str = "") -> str:
-        """The reply that performs a touch on the newest screen.
+        """Return the reply that performs a touch on the newest screen.
 
         Raises:
-            ActionError: it cannot be said, or the mode is `calls`.
+            ActionError: the dialect cannot express the touch, or the mode is `calls`.
         """
         if self.mode == self.modes[1]:
             raise ActionError("touches are not actions in this mode")
         return self._dialogue.spell(action, thought)
 
     def to_reply(self, action: Any, thought: str = "") -> str:
-        """The reply that `to_action` reads as this action of the environment."""
+        """Return the reply that `to_action` parses as this action."""
         if self.mode == self.modes[1]:
             return self.calls.say(*self.calls[int(action)])
         return self.spell(touch_of(action), thought)
 
     def to_call(self, reply: str) -> int:
-        """The index of the call in a reply; raises like `to_action`."""
+        """Return the index of the call in a reply; raises like `to_action`."""
         return self.calls.read(reply)
 
     def no_action(self) -> None:
-        """A reply without an action leaves the game unchanged."""
+        """Return None: a reply without an action leaves the game unchanged."""
         return

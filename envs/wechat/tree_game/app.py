@@ -30,7 +30,7 @@ def _draw(program: MiniProgram, width: int, height: int) -> Image:
 
 
 def _prompt(level: TreeGameLevel) -> str:
-    """The rules of this level for the prompt."""
+    """Return this level's rules for the prompt."""
     chops = "one chop" if level.chops == 1 else f"{level.chops} chops"
     rules = (
         f"You play a tree game in WeChat, with {chops}. Tap the axe: a piece of equipment drops. "
@@ -57,9 +57,9 @@ GAME = PhoneGame(
 
 
 class TreeGameApp(GameApp):
-    """A WeChat with one mini-program.
+    """An imitation of WeChat with one mini-program.
 
-    Launched with a `seed` it opens the game at once, which the real WeChat cannot do; launched
+    Launched with a `seed`, it opens the game immediately, which the real WeChat cannot do. Launched
     without, as from its icon, it shows its chats with an entry that opens the game.
     """
 
@@ -67,13 +67,13 @@ class TreeGameApp(GameApp):
     activities = (CHATS_ACTIVITY, GAME_ACTIVITY)
 
     def begin(self, extras: Mapping[str, str]) -> GameRules:
-        """The rules of a new game, opened already or behind its entry."""
+        """Return the rules of a new game, which is already open or waits behind its entry."""
         program = super().begin(extras)
         assert isinstance(program, MiniProgram), "_rules always returns one"
         return program if "seed" in extras else MiniProgram(program.game, is_open=False)
 
     @property
     def activity(self) -> str:
-        """The activity in front: the chats and the game have different ones."""
+        """The activity in front, which differs between chats and game."""
         in_chats = isinstance(self.rules, MiniProgram) and self.rules.shows is Shows.CHATS
         return CHATS_ACTIVITY if in_chats else GAME_ACTIVITY

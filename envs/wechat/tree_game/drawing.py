@@ -56,7 +56,7 @@ def _on_main(game: TreeGameRules) -> Iterator[Piece]:
 
 
 def _last(game: TreeGameRules) -> Iterator[Piece]:
-    """The prompt at the foot of the tree, and the effect of the last decision."""
+    """Draw the prompt at the foot of the tree, and the effect of the last decision."""
     words = "No chop is left." if game.phase is TreeGamePhase.FINAL else "Tap the axe."
     yield paint.text, (words, 0.5, layout.TREE.down(0.93), 0.048, _INK)
     if game.last is not None:
@@ -97,7 +97,7 @@ def _on_popup(game: TreeGameRules, drop: Equipment) -> Iterator[Piece]:
 
 
 def _draw_change(picture: Image, box: Box, size: int, arrow: int, font: float) -> None:
-    """Draw an arrow, green up or red down, and the amount; a gray `=` for no change."""
+    """Draw an arrow (green up or red down) and the amount, or a gray `=` for no change."""
     x, y = box.center
     if not arrow:
         paint.text(picture, "=", x, y, font, _QUIET)
@@ -130,7 +130,7 @@ def _draw_chips(picture: Image, swings: int) -> None:
 
 
 def _draw_axe(picture: Image, is_ready: bool, tilt: int) -> None:
-    """Draw the button with the axe; gray while chopping is not possible."""
+    """Draw the axe button, gray while chopping is not possible."""
     box = layout.AXE
     paint.rounded(picture, box, _BLUE if is_ready else _GRAY, 0.04)
     x, right = box.across(0.5), box.across(0.5) + 0.04 * tilt

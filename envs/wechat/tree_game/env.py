@@ -23,7 +23,7 @@ class TreeGame(GameEnv):
     the range from worst to best; `power`; and `accuracy`, right decisions among all chops, made or
     not.
 
-    Args and errors: as `GameEnv`, and the settings of
+    For args and errors see `GameEnv`; settings:
     `agentrl.envs.wechat.tree_game.rules.TreeGameLevel`.
     """
 
@@ -31,16 +31,16 @@ class TreeGame(GameEnv):
     level: TreeGameLevel
 
     def exit_reward(self, facts: Facts) -> float:
-        """The worst outcome of each remaining decision."""
+        """Return the worst outcome for all remaining decisions."""
         return float(facts["chop"] - facts["chops"])
 
     def metrics(self, facts: Facts) -> dict[str, float]:
-        """Regret, power and accuracy."""
+        """Return regret, power and accuracy."""
         accuracy = facts["right"] / facts["chops"]
         return {"regret": facts["regret"], "power": facts["power"], "accuracy": accuracy}
 
     def state_key(self, facts: Facts) -> str:
-        """The pending decision; on the main screen, also the worn equipment, which is visible."""
+        """Return the pending decision; on the main screen, also the worn (visible) equipment."""
         shown = (
             facts["old"]
             if facts["phase"] == TreeGamePhase.DROP
@@ -51,7 +51,7 @@ class TreeGame(GameEnv):
 
 
 def _join_numbers(values: Any) -> str:
-    """A nested list of numbers as one short text."""
+    """Format a nested list of numbers as a short text."""
     return "-".join(map(_join_numbers, values)) if isinstance(values, list) else str(values)
 
 

@@ -1,4 +1,4 @@
-"""Pieces of equipment: their power, and which of them drop from the tree."""
+"""Pieces of equipment: their power, and which pieces drop from the tree."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -7,13 +7,13 @@ import numpy as np
 
 ATTRIBUTES = ("attack", "health", "defence", "agility", "dodge")
 WEIGHTS = (4, 1, 3, 2, 2)
-"""The published formula: a piece's power is 4 attack + health + 3 defence + 2 agility + 2 dodge,
-and the player's power is the sum over all worn pieces."""
+"""The formula that the prompt states: a piece's power is 4 attack + health + 3 defence + 2 agility +
+2 dodge, and the player's power is the sum over all worn pieces."""
 SLOTS = ("sword", "helmet", "armour", "boots", "ring", "cloak")
 """Each slot holds one worn piece."""
 _LEAST, _MOST = 1, 99
 _BUDGET = (150, 251)
-"""Range of the points that a piece divides among its attributes, so that they trade off."""
+"""Range of the points that each piece divides among its attributes, so that they trade off."""
 _BASE = 12
 """Points that each attribute always has."""
 _EVENNESS = 2.0
@@ -33,20 +33,20 @@ class Equipment:
 
     @property
     def power(self) -> int:
-        """Contribution of the piece to the player's power."""
+        """The piece's contribution to the player's power."""
         return sum(w * v for w, v in zip(WEIGHTS, self.values, strict=True))
 
 
 @lru_cache(maxsize=256)
 def draw_worn(seed: int) -> tuple[Equipment, ...]:
-    """The initial equipment of the game with this seed, one piece per slot."""
+    """Draw the initial equipment of the game with this seed, one piece per slot."""
     rng = np.random.default_rng((seed, _WORN))
     return tuple(Equipment(slot, _draw_values(rng)) for slot in range(len(SLOTS)))
 
 
 @lru_cache(maxsize=4096)
 def draw_drop(seed: int, chop: int) -> Equipment:
-    """The piece that a chop (counted from 0) drops; independent of the player's decisions."""
+    """Draw the piece that a chop (counted from 0) drops, independent of the player's decisions."""
     rng = np.random.default_rng((seed, chop, _DROPPED))
     return Equipment(int(rng.integers(len(SLOTS))), _draw_values(rng))
 
@@ -59,7 +59,7 @@ def _draw_values(rng: np.random.Generator) -> tuple[int, ...]:
 
 @lru_cache(maxsize=256)
 def reach(seed: int, chops: int) -> tuple[int, int]:
-    """The lowest and the highest power that a game with this many chops can end with.
+    """Return the lowest and highest power at the end of a game with this many chops.
 
     Slots are independent, so the best power is the sum over each slot's best piece.
     """

@@ -23,7 +23,7 @@ SLOTS = tuple(
 )
 TREE = _GRID.cell(0, 4, COLUMNS, 4, margin=0.0)
 _FOOT = 0.75
-"""Used height of the lowest row; the rest belongs to the phone's navigation gestures."""
+"""Usable share of the lowest row's height; the rest is for the phone's navigation gestures."""
 AXE = _GRID.cell(1, 8, 2, _FOOT, margin=0.01)
 
 OLD = _GRID.cell(1, 1, margin=0.01)
@@ -32,12 +32,12 @@ POPUP = _GRID.cell(0, 1, COLUMNS, 7, margin=0.01)
 CELLS = tuple(
     tuple(_GRID.cell(column, row, margin=0.01) for column in range(COLUMNS)) for row in range(2, 7)
 )
-"""A row for each attribute: name, old, new, difference."""
+"""A row of boxes for each attribute: name, old value, new value, difference."""
 TOTAL = _GRID.cell(0, 7, COLUMNS, margin=0.01)
 DECOMPOSE = _GRID.cell(0, 8, 2, _FOOT, margin=0.02)
 REPLACE = _GRID.cell(2, 8, 2, _FOOT, margin=0.02)
 
 
 def part(box: Box, left: float, right: float) -> Box:
-    """A part of a box, from one share of its width to another."""
+    """Return the part of a box between two shares of its width."""
     return Box(box.across(left), box.top, box.across(right), box.bottom)

@@ -15,9 +15,9 @@ CAPSULE = Box(0.755, to_app(0.05), 0.975, to_app(0.1))
 DOTS = Box(CAPSULE.left, CAPSULE.top, CAPSULE.center[0], CAPSULE.bottom)
 CIRCLE = Box(CAPSULE.center[0], CAPSULE.top, CAPSULE.right, CAPSULE.bottom)
 SHEET = Box(0.0, 0.72, 1.0, 1.0)
-"""The menu, at the foot of the screen."""
+"""The menu at the bottom of the screen."""
 ENTRY = Box(0.0, to_app(0.2), 1.0, to_app(0.29))
-"""The game's entry among the chats."""
+"""The game's entry in the list of chats."""
 
 
 class Shows(StrEnum):
@@ -44,7 +44,7 @@ class MiniProgram(GameRules):
         self.closed = None if is_open else "the game has not been opened"
 
     def touch(self, x: float, y: float) -> bool:
-        """Touches of the capsule and the menu go to WeChat, all others to the game."""
+        """Pass touches of the capsule and the menu to WeChat, and all others to the game."""
         if self.shows is Shows.CHATS:
             return ENTRY.contains(x, y) and self._open()
         if CIRCLE.contains(x, y):
@@ -58,7 +58,7 @@ class MiniProgram(GameRules):
         return True
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float) -> bool:
-        """Swipes go to the game unless the menu covers it."""
+        """Pass swipes to the game unless the menu covers it."""
         return self.shows is Shows.GAME and self.game.swipe(x1, y1, x2, y2)
 
     @property
@@ -71,11 +71,11 @@ class MiniProgram(GameRules):
         return self.game.tick()
 
     def touch_targets(self) -> Mapping[str, TouchTarget]:
-        """The game's targets, without the capsule."""
+        """Return the game's targets, without the capsule."""
         return self.game.touch_targets()
 
     def state(self) -> dict[str, Any]:
-        """The game's state, and what WeChat shows."""
+        """Return the game's state and the screen that WeChat shows."""
         closed = {} if self.closed is None else {"closed": self.closed}
         return {**self.game.state(), "shows": str(self.shows), **closed}
 

@@ -1,7 +1,7 @@
 """Scripted players of the tree game: they see the true state and reply in a model's format.
 
 Their reasoning reads the popup: `up` or `down` if the change of power is shown; otherwise the five
-differences in the order of the attributes, and their conclusion.
+attributes' differences in order, and the conclusion.
 """
 
 from collections.abc import Mapping
@@ -25,17 +25,17 @@ class TreeGameExpert(GamePlayer):
     game = GAME
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
-        """Chop, or decide about the drop."""
+        """Choose to chop, or decide about the drop."""
         if info["phase"] != TreeGamePhase.DROP:
             return "chop", None
         return self.decide(info, rng), None
 
     def decide(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """`replace` or `decompose`."""
+        """Return `replace` or `decompose`."""
         return str(info["optimal"])
 
     def think(self, info: Mapping[str, Any], choice: Choice) -> str:
-        """The direction in which the new piece would change the power, whatever is chosen."""
+        """Return the direction in which the new piece would change the power."""
         if choice[0] == "chop":
             return "next"
         way = "up" if info["change"] > 0 else "down"
@@ -61,20 +61,20 @@ class TreeGameMediocre(TreeGameExpert):
         self.skill = skill
 
     def decide(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The right decision, or the new piece."""
+        """Return the right decision, or `replace`."""
         return str(info["optimal"]) if rng.random() < self.skill else "replace"
 
 
 class TreeGameRandom(RandomGamePlayer):
     """Touches the axe and random buttons, and sometimes anywhere; no reasoning.
 
-    Args and errors: as `RandomGamePlayer`.
+    For args and errors see `RandomGamePlayer`.
     """
 
     game = GAME
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
-        """A random button on the screen."""
+        """Choose a random button on the screen."""
         if info["phase"] != TreeGamePhase.DROP:
             return "chop", None
         return ("replace", "decompose")[int(rng.integers(2))], None

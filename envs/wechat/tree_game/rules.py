@@ -23,14 +23,14 @@ from agentrl.envs.wechat.tree_game.equipment import (
 )
 
 SCALE = 100
-"""Power gained over the other decision that earns the highest reward, 1."""
+"""Power gain over the other decision that earns the maximum reward, 1."""
 _SWING_MS = 50
 _STREAM = 3
-"""Separates the random stream of wrong arrows from that of the pieces."""
+"""Separates the random stream of wrong arrows from the pieces' stream."""
 
 
 class TreeGamePhase(StrEnum):
-    """Phase of the game, by the action that it waits for."""
+    """Phase of the game, named after the action that the game waits for."""
 
     READY = "ready"
     """Chop."""
@@ -77,11 +77,11 @@ class TreeGameRules(GameRules):
         self.right = 0
         self.score = 0.0
         self.last: int | None = None
-        """The change of power by the last decision."""
+        """The change in power from the last decision."""
 
     @property
     def power(self) -> int:
-        """The player's power by the published formula."""
+        """The player's power according to the published formula."""
         return sum(piece.power for piece in self.worn)
 
     @property
@@ -117,7 +117,7 @@ class TreeGameRules(GameRules):
         return tuple(int(s) for s in np.where(wrong[: len(signs)], -signs, signs))
 
     def touch(self, x: float, y: float) -> bool:
-        """Chop, replace or decompose, if the touch hits a button that is active."""
+        """Chop, replace or decompose, if the touch hits an active button."""
         if self.phase is TreeGamePhase.READY and layout.AXE.contains(x, y):
             self._begin_chop()
         elif self.phase is TreeGamePhase.DROP and layout.REPLACE.contains(x, y):
@@ -134,18 +134,18 @@ class TreeGameRules(GameRules):
         return _SWING_MS if self.phase is TreeGamePhase.CHOPPING else 0
 
     def tick(self) -> bool:
-        """One swing of the axe; after the last one a piece drops."""
+        """Swing the axe once; after the last swing a piece drops."""
         self.swings += 1
         if self.swings * _SWING_MS >= self.level.chop_ms:
             self.phase = TreeGamePhase.DROP
         return True
 
     def touch_targets(self) -> Mapping[str, TouchTarget]:
-        """The axe and the two buttons, whether shown or not."""
+        """Return the axe and the two buttons, whether shown or not."""
         return {"chop": layout.AXE, "replace": layout.REPLACE, "decompose": layout.DECOMPOSE}
 
     def state(self) -> dict[str, Any]:
-        """The true state as plain JSON values."""
+        """Return the true state as plain JSON values."""
         worst, best = reach(self.seed, self.level.chops)
         short = best - self.power
         return {
@@ -187,7 +187,7 @@ class TreeGameRules(GameRules):
         self.phase = TreeGamePhase.FINAL if self.chop == self.level.chops else TreeGamePhase.READY
 
     def _optimal(self) -> str | None:
-        """The better decision; `decompose` if both are equal; None without a drop."""
+        """Return the better decision, `decompose` if both are equal, or None without a drop."""
         if self.drop is None:
             return None
         return "replace" if self.change > 0 else "decompose"

@@ -1,7 +1,7 @@
-"""Opens a mini-program in the real WeChat by finding its entry on the screen.
+"""Open a mini-program in the real WeChat by finding its entry on the screen.
 
-No shell command opens a mini-program, and WeChat publishes no state. So WeChat is started with its
-chats, and the entry of the program is located on the screen and tapped.
+No shell command opens a mini-program, and WeChat publishes no state, so we start WeChat with its
+chats, locate the program's entry on the screen and tap it.
 """
 
 import time
@@ -22,12 +22,12 @@ def open_mini_program(device: Device, entry: Template, *, deadline_s: float = 30
     Args:
         device: the phone; WeChat must be installed and logged in, with the entry pinned to the top
             of its chats.
-        entry: the entry's icon, cut from a screenshot of any phone (`Template.crop`).
+        entry: the entry's icon, cropped from a screenshot of any phone (`Template.crop`).
         deadline_s: deadline for the whole call.
 
     Returns:
         The screen with the entry, uint8[H, W, 3], just before the tap. The program loads after
-        that; wait for its first screen by sight, too.
+        that; wait for its first screen by sight as well.
 
     Raises:
         DeviceTimeout: WeChat did not come to the front, or does not show the entry.

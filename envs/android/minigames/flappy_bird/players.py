@@ -18,7 +18,7 @@ from agentrl.envs.android.phone_game.players import RandomGamePlayer, SkilledPla
 _TURNS = COLUMNS + 1
 """Turns that the search looks ahead; gates further away are not visible."""
 _LOW = 15
-"""A flap from this far below the top of a gap stays within the gap; in eighths of a cell."""
+"""Depth below the top of a gap, in eighths of a cell, from which a flap stays within the gap."""
 
 _Gates = tuple[tuple[int, int], ...]
 
@@ -29,10 +29,10 @@ class FlappyBirdExpert(SkilledPlayer):
     game = GAME
 
     def best(self, info: Mapping[str, Any]) -> str:
-        """The move after which the bird survives and is closest to the middle of the next gate.
+        """Return the move that keeps the bird alive and closest to the middle of the next gate.
 
-        On a running clock the number of ticks until the next move is unknown, so it flaps as soon
-        as the bird is in the lower part of the gap, and not before.
+        On a running clock the number of ticks until the next move is unknown, so flap as soon as
+        the bird is in the lower part of the gap, and not before.
         """
         bird, gates = Bird(info["y"], info["speed"]), tuple(map(tuple, info["gates"]))
         if info.get("clock") == "running":
@@ -58,7 +58,7 @@ class FlappyBirdRandom(RandomGamePlayer):
 
 
 def _lives(bird: Bird, gates: _Gates, flaps: bool, ticks: int, turns: int) -> bool:
-    """Whether the bird can survive the visible gates if it starts with this move."""
+    """Return whether the bird can survive the visible gates if it starts with these flaps."""
     for tick in range(ticks):
         bird = bird.after(flaps and tick == 0)
         gates = tuple((x - PACE, gap) for x, gap in gates)
@@ -68,6 +68,6 @@ def _lives(bird: Bird, gates: _Gates, flaps: bool, ticks: int, turns: int) -> bo
 
 
 def _top(gates: _Gates) -> float:
-    """The top of the next gap, in eighths of a cell; a middle gap if no gate is visible."""
+    """Return the top of the next gap, in eighths of a cell; assume a middle gap if none shows."""
     ahead = [gap for x, gap in gates if x > 1]  # a gate at 1 is behind the bird
     return (ahead[0] if ahead else (ROWS - GAP) / 2) * UNIT

@@ -17,7 +17,7 @@ from agentrl.envs.android.phone_game.settings import PacedSettings, one_of
 
 COLUMNS, ROWS = 6, 8
 GRID = Grid(columns=COLUMNS, rows=ROWS + 2)
-"""One row for the score board, the field, and the ground."""
+"""One row for the score board, then the field, then the ground."""
 TOP = 1
 """The field's first row."""
 BOARD = GRID.cell(0, 0, COLUMNS, margin=0)
@@ -25,7 +25,7 @@ FIELD = GRID.cell(0, TOP, COLUMNS, ROWS + 1, margin=0)
 UNIT = 8
 """Length units per cell."""
 FLAP, GRAVITY, FALL = -5, 2, 2
-"""Speed after a flap, acceleration per tick, and the fastest fall; length units, downwards."""
+"""Speed after a flap, acceleration per tick, and maximum fall speed; downwards, in length units."""
 PACE = 2
 """Length units that the gates move per tick."""
 GAP = 3
@@ -46,7 +46,7 @@ class Bird:
     speed: int = 0
 
     def after(self, flaps: bool) -> "Bird":
-        """One tick later."""
+        """Return the bird one tick later."""
         speed = FLAP if flaps else min(self.speed + GRAVITY, FALL)
         return Bird(self.y + speed, speed)
 
@@ -59,7 +59,7 @@ class FlappyBirdLevel(PacedSettings):
 
 
 class FlappyBird(MinigameRules):
-    """One game. Args and errors: as `MinigameRules`, with the settings of `FlappyBirdLevel`."""
+    """One game. For args and errors see `MinigameRules`; settings: `FlappyBirdLevel`."""
 
     pace_ms = 125
     lost = False
@@ -76,7 +76,7 @@ class FlappyBird(MinigameRules):
         return FIELD.contains(x, y) and self.move("flap")
 
     def touch_targets(self) -> Mapping[str, TouchTarget]:
-        """The field, and the score board, whose touch only lets time pass."""
+        """Return the field and the score board; touching the latter only lets time pass."""
         return {"flap": FIELD, "wait": BOARD}
 
     def move(self, name: str) -> bool:
@@ -102,12 +102,12 @@ class FlappyBird(MinigameRules):
         return True
 
     def moves(self) -> tuple[str, ...]:
-        """The legal moves: both while the bird flies."""
+        """Return the legal moves: both while the bird flies."""
         return () if self.done else ("flap", "wait")
 
     @property
     def gates(self) -> tuple[tuple[int, int], ...]:
-        """The visible gates: left edge in length units, and first row of the gap."""
+        """Left edge, in length units, and first row of the gap of each visible gate."""
         start = (COLUMNS - 1) * UNIT - PACE * self.time
         gates = ((start + i * SPACING * UNIT, gap) for i, gap in enumerate(self._gaps))
         return tuple((x, gap) for x, gap in gates if -UNIT < x < COLUMNS * UNIT)
@@ -125,7 +125,7 @@ class FlappyBird(MinigameRules):
         return self.score >= self.goal and not self.lost
 
     def state(self) -> dict[str, Any]:
-        """The true state as plain JSON values; `worth` is the score, minus 1 for a lost game."""
+        """Return the true state as plain JSON values; `worth` is the score, less 1 if lost."""
         return {
             **super().state(),
             "score": self.score,
@@ -139,7 +139,7 @@ class FlappyBird(MinigameRules):
 
 
 def hits(bird: Bird, gates: tuple[tuple[int, int], ...]) -> bool:
-    """Whether the bird touches the ceiling, the ground or a post."""
+    """Return whether the bird touches the ceiling, the ground or a post."""
     top, bottom = bird.y - RADIUS, bird.y + RADIUS
     if top < 0 or bottom > ROWS * UNIT:
         return True
@@ -153,7 +153,7 @@ def hits(bird: Bird, gates: tuple[tuple[int, int], ...]) -> bool:
 
 
 def draw_gaps(seed: int, gates: int) -> tuple[int, ...]:
-    """The first row of each gate's gap; adjacent gaps differ by at most two rows."""
+    """Draw the first row of each gate's gap; adjacent gaps differ by at most two rows."""
     gaps = [int(event_rng(seed, 0).integers(1, ROWS - GAP))]
     for gate in range(1, gates):
         low, high = max(gaps[-1] - 2, 0), min(gaps[-1] + 2, ROWS - GAP)

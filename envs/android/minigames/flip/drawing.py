@@ -41,7 +41,7 @@ def render(game: Flip, width: int, height: int) -> Image:
 
 
 def _rows(pairs: int) -> int:
-    """Rows of the score board."""
+    """Return the number of rows of the score board."""
     return 1 if grid(pairs).columns == 3 else 2
 
 

@@ -38,7 +38,7 @@ class FlipExpert(SkilledPlayer):
         return f"<memory>{_note(info)}</memory>{reply}" if self.notes else reply
 
     def think(self, info: Mapping[str, Any], choice: Choice) -> str:
-        """The open card's face and the best card, with `?` between them if that one is unknown."""
+        """Write the open card's face and the best card, with `?` between if its face is unknown."""
         if not self.notes:
             return ""
         seen, best, open_ = _seen(info), self.best(info), list(info["open"])
@@ -49,7 +49,7 @@ class FlipExpert(SkilledPlayer):
         return f"{picture}{'' if known else '?'}{best}"
 
     def best(self, info: Mapping[str, Any]) -> int:
-        """The partner of the open card, a known pair, or the first card never seen."""
+        """Return the open card's partner, a card of a known pair, or the first unseen card."""
         known, found = info["known"], info["found"]
         moves = info["moves"]
         if len(info["open"]) == 1:
@@ -65,7 +65,7 @@ class FlipExpert(SkilledPlayer):
         return int((_unseen(known, moves) or moves)[0])
 
     def choice_of(self, move: int) -> Choice:
-        """The call that turns this card."""
+        """Return the call that turns this card."""
         return "flip", int(move)
 
 
@@ -81,12 +81,12 @@ class FlipRandom(RandomGamePlayer):
     game = GAME
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
-        """A random card."""
+        """Choose a random card."""
         return "flip", int(rng.integers(len(info["faces"])))
 
 
 def _seen(info: Mapping[str, Any]) -> dict[int, int]:
-    """The faces seen so far of the cards that are not matched yet."""
+    """Return the faces seen so far of cards that are not yet matched."""
     known, found = info["known"], info["found"]
     return {
         card: int(face) for card, face in enumerate(known) if face is not None and card not in found
@@ -94,7 +94,7 @@ def _seen(info: Mapping[str, Any]) -> dict[int, int]:
 
 
 def _note(info: Mapping[str, Any]) -> str:
-    """The cards seen so far, each as the letter of its face and its index: `c0 a2 c5`."""
+    """List the cards seen so far, each as its face's letter and its index: `c0 a2 c5`."""
     return " ".join(f"{_letter(face)}{card}" for card, face in _seen(info).items()) or "-"
 
 

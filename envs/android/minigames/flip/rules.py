@@ -18,7 +18,7 @@ from agentrl.envs.android.phone_game.settings import LevelSettings, one_of
 SIZES = {3: (3, 2), 6: (3, 4), 8: (4, 4)}
 """Columns and rows of the table, by the number of pairs."""
 MOST = 16
-"""Cards of the largest table."""
+"""Number of cards on the largest table."""
 PAIR, MISS = 10, -2
 
 
@@ -30,7 +30,7 @@ class FlipLevel(LevelSettings):
 
 
 class Flip(MinigameRules):
-    """One game. Args and errors: as `MinigameRules`, with the settings of `FlipLevel`."""
+    """One game. For args and errors see `MinigameRules`; settings: `FlipLevel`."""
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
         self.seed = seed
@@ -42,7 +42,7 @@ class Flip(MinigameRules):
         self.found: frozenset[int] = frozenset()
         """Matched cards."""
         self.open: tuple[int, ...] = ()
-        """Cards that are face up for now: one, or two that do not match."""
+        """Cards that are temporarily face up: one, or two that do not match."""
         self.seen: frozenset[int] = frozenset()
         """Cards that have been turned at least once."""
         self.score = self.turned = 0
@@ -52,12 +52,12 @@ class Flip(MinigameRules):
         return any(box.contains(x, y) and self.flip(card) for card, box in enumerate(self.boxes))
 
     def touch_targets(self) -> Mapping[str, TouchTarget]:
-        """The cards; for cards that this table lacks, the score board, which ignores touches."""
+        """Return the cards; cards that this table lacks map to the score board, which is inert."""
         board = grid(self.pairs).cell(0, 0, SIZES[self.pairs][0])
         return {"flip": (*self.boxes, *(board,) * (MOST - len(self.boxes)))}
 
     def flip(self, card: int) -> bool:
-        """Turn a card by its index in reading order. Returns False if it is face up already."""
+        """Turn a card, given by its index in reading order. Returns False if already face up."""
         if self.done or not 0 <= card < len(self.cards) or card in self.found:
             return False
         if card in self.open:
@@ -71,7 +71,7 @@ class Flip(MinigameRules):
         return True
 
     def moves(self) -> tuple[int, ...]:
-        """The indices of the cards that can be turned."""
+        """Return the indices of the cards that can be turned."""
         if self.done:
             return ()
         shown = {*self.found, *self.open}
@@ -94,15 +94,15 @@ class Flip(MinigameRules):
 
     @property
     def faces(self) -> tuple[int | None, ...]:
-        """The face that each card shows; None if it lies face down."""
+        """The face that each card shows; None for a card that lies face down."""
         shown = {*self.found, *self.open}
         return tuple(face if card in shown else None for card, face in enumerate(self.cards))
 
     def state(self) -> dict[str, Any]:
-        """The true state as plain JSON values.
+        """Return the true state as plain JSON values.
 
-        `worth` is the score in pairs; `known` holds the faces that have been seen so far, as a
-        player would remember them.
+        `worth` is the score in pairs; `known` holds the faces seen so far, as a player would
+        remember them.
         """
         known = [face if card in self.seen else None for card, face in enumerate(self.cards)]
         return {
@@ -127,12 +127,12 @@ class Flip(MinigameRules):
 
 
 def grid(pairs: int) -> Grid:
-    """The grid for a number of pairs: one or two rows for the score board, then the cards."""
+    """Return the grid for a number of pairs: one or two score board rows, then the cards."""
     return Grid(columns=3, rows=5) if SIZES[pairs][0] == 3 else Grid(columns=4, rows=7)
 
 
 def table(pairs: int) -> tuple[Box, ...]:
-    """The boxes of the cards below the score board, in reading order."""
+    """Return the boxes of the cards below the score board, in reading order."""
     columns, rows = SIZES[pairs]
     top = 1 if columns == 3 else 2
     return tuple(

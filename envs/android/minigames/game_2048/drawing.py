@@ -26,7 +26,7 @@ _FACES: tuple[Color, ...] = (
 )
 """Colors of the tiles 2, 4, 8 and so on; larger tiles look like the last."""
 _LIGHT = (3, 5, 8, 9, 10, 11)
-"""The dark colors, which get light numbers."""
+"""Indices of dark colors, which get light numbers."""
 _SIZES = {1: 0.13, 2: 0.12, 3: 0.095, 4: 0.075, 5: 0.06}
 
 

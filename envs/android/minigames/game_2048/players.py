@@ -10,7 +10,7 @@ from agentrl.envs.android.minigames.game_2048.rules import Board, Row, empty, le
 from agentrl.envs.android.phone_game.players import RandomGamePlayer, SkilledPlayer
 
 _MOST_CELLS = 6
-"""Cells in which a new tile is tried; on an emptier board its position hardly matters."""
+"""Number of empty cells to try for a new tile; with more, its position hardly matters."""
 _LOST = -1_600_000.0
 
 
@@ -20,7 +20,7 @@ class Game2048Expert(SkilledPlayer):
     game = GAME
 
     def best(self, info: Mapping[str, Any]) -> str:
-        """The move with the highest expected value over the tiles that may appear."""
+        """Return the move with the highest expected value over the tiles that may appear."""
         board: Board = tuple(map(tuple, info["board"]))
         moves: list[str] = info["moves"]
         return max(moves, key=lambda name: _expected(slide(board, name)[0]))
@@ -39,7 +39,7 @@ class Game2048Random(RandomGamePlayer):
 
 
 def _expected(board: Board) -> float:
-    """The expected value of a board before the new tile appears."""
+    """Return the expected value of a board before the new tile appears."""
     cells = empty(board)
     tried = cells[:: -(-len(cells) // _MOST_CELLS)]
     worth = 0.0
@@ -55,16 +55,15 @@ def _best_worth(board: Board) -> float:
 
 
 def _worth(board: Board) -> float:
-    """The heuristic value of a board: the sum over its rows and columns."""
+    """Return the heuristic value of a board: the sum over its rows and columns."""
     return sum(map(_line_worth, (*board, *zip(*board, strict=True))))
 
 
 @lru_cache(maxsize=65536)
 def _line_worth(line: Row) -> float:
-    """The heuristic value of a row or column: favors empty cells, merges and monotonic tiles.
+    """Return a row's or column's heuristic value: empty cells, merges and monotonic tiles are good.
 
-    Features and weights are those of nneonneo's 2048 AI
-    (https://stackoverflow.com/a/22498940).
+    Features and weights come from nneonneo's 2048 AI (https://stackoverflow.com/a/22498940).
     """
     ranks = [tile.bit_length() - 1 if tile else 0 for tile in line]
     pairs = list(itertools.pairwise(ranks))

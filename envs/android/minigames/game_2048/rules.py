@@ -24,7 +24,7 @@ from agentrl.envs.android.phone_game.settings import LevelSettings, one_of
 SIDE = 4
 MOVES = tuple(SWIPES)
 GRID = Grid(columns=SIDE, rows=SIDE + 3)
-"""Two rows for the score board, the board, and one free row."""
+"""Two rows for the score board, then the board, then one free row."""
 TOP = 2
 """The board's first row."""
 _FOUR = 0.1
@@ -44,7 +44,7 @@ class Game2048Level(LevelSettings):
 
 
 class Game2048(MinigameRules):
-    """One game. Args and errors: as `MinigameRules`, with the settings of `Game2048Level`."""
+    """One game. For args and errors see `MinigameRules`; settings: `Game2048Level`."""
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
         self.seed, self.goal = seed, Game2048Level(**level).goal
@@ -58,7 +58,7 @@ class Game2048(MinigameRules):
         return self.move(direction(x1, y1, x2, y2))
 
     def touch_targets(self) -> Mapping[str, TouchTarget]:
-        """The four swipes."""
+        """Return the four swipes."""
         return SWIPES
 
     def move(self, name: str) -> bool:
@@ -76,7 +76,7 @@ class Game2048(MinigameRules):
         return True
 
     def moves(self) -> tuple[str, ...]:
-        """The legal moves."""
+        """Return the legal moves."""
         return () if self.won else legal(self.board)
 
     @property
@@ -90,7 +90,7 @@ class Game2048(MinigameRules):
         return not self.won and not legal(self.board)
 
     def state(self) -> dict[str, Any]:
-        """The true state as plain JSON values.
+        """Return the true state as plain JSON values.
 
         `worth` adds log2(tile) / 11 for each merged tile, and -1 for a lost game.
         """
@@ -111,7 +111,7 @@ class Game2048(MinigameRules):
 
 
 def slide(board: Board, name: str) -> tuple[Board, tuple[int, ...]]:
-    """The board after a move, before a new tile appears, and the merged tiles.
+    """Return the board after a move, before a new tile appears, and the merged tiles.
 
     Raises:
         ValueError: unknown move.
@@ -133,12 +133,12 @@ def legal(board: Board) -> tuple[str, ...]:
 
 
 def empty(board: Board) -> list[tuple[int, int]]:
-    """Row and column of each empty cell, in reading order."""
+    """Return the row and column of each empty cell, in reading order."""
     return [(y, x) for y, row in enumerate(board) for x, tile in enumerate(row) if not tile]
 
 
 def put(board: Sequence[Sequence[int]], cell: tuple[int, int], tile: int) -> Board:
-    """The board with a tile put into a cell."""
+    """Return the board with a tile put into a cell."""
     return tuple(
         tuple(tile if (y, x) == cell else old for x, old in enumerate(row))
         for y, row in enumerate(board)
@@ -147,7 +147,7 @@ def put(board: Sequence[Sequence[int]], cell: tuple[int, int], tile: int) -> Boa
 
 @lru_cache(maxsize=65536)
 def _merge(line: Row) -> tuple[Row, Row]:
-    """One line slid towards its start, and the merged tiles."""
+    """Slide a line towards its start; return it and the merged tiles."""
     tiles = [tile for tile in line if tile]
     left: list[int] = []
     merged: list[int] = []

@@ -38,7 +38,7 @@ def _pieces(game: Snake) -> Iterator[Piece]:
 
 
 def _link(picture: Image, a: Cell, b: Cell) -> None:
-    """Join two segments of the body, so that the order of adjacent segments is visible."""
+    """Connect two segments of the body, so that their order is visible."""
     (x, y), (u, v) = _box(a).center, _box(b).center
     half = 0.035
     tall = half * 9 / 16

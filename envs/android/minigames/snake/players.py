@@ -15,7 +15,7 @@ class SnakeExpert(SkilledPlayer):
     game = GAME
 
     def best(self, info: Mapping[str, Any]) -> str:
-        """Towards the food if the tail can be reached from there, else follow the tail."""
+        """Move towards the food if the tail can be reached from there, else follow the tail."""
         body: list[Cell] = [tuple(cell) for cell in info["body"]]
         food: Cell = tuple(info["food"])
         way = _way(body, food)
@@ -23,7 +23,7 @@ class SnakeExpert(SkilledPlayer):
             return way[0]
         careful = [name for name in info["moves"] if _is_free(body, ahead(body[0], name), food)]
         out = [name for name in careful if _has_way_out(_gone(body, [name], food))]
-        # A detour costs nothing, because the body moves out of the way meanwhile.
+        # A detour costs nothing, because the body moves out of the way in the meantime.
         far = sorted(out or careful, key=lambda name: -_room(body, ahead(body[0], name)))
         return far[0] if far else str(info["moves"][0])
 
@@ -41,7 +41,7 @@ class SnakeRandom(RandomGamePlayer):
 
 
 def _way(body: Sequence[Cell], goal: Cell) -> list[str]:
-    """The moves of the shortest path from the head to a cell; empty if there is none.
+    """Return the moves of the shortest path from the head to a cell; empty if there is none.
 
     A segment of the body blocks a cell only if it is still there when the head arrives.
     """
@@ -62,7 +62,7 @@ def _way(body: Sequence[Cell], goal: Cell) -> list[str]:
 
 
 def _gone(body: Sequence[Cell], way: Sequence[str], food: Cell | None = None) -> list[Cell]:
-    """The snake at the end of a path; without `food`, it eats at the last step."""
+    """Return the snake at the end of a path; without `food`, the last step eats."""
     now = list(body)
     for number, name in enumerate(way, 1):
         head = ahead(now[0], name)
@@ -72,7 +72,7 @@ def _gone(body: Sequence[Cell], way: Sequence[str], food: Cell | None = None) ->
 
 
 def _has_way_out(body: Sequence[Cell]) -> bool:
-    """Whether the head can follow the tail."""
+    """Return whether the head can follow the tail."""
     return bool(_way(body, body[-1]))
 
 
@@ -81,7 +81,7 @@ def _is_free(body: Sequence[Cell], cell: Cell, food: Cell) -> bool:
 
 
 def _room(body: Sequence[Cell], start: Cell) -> int:
-    """The number of cells reachable from here if the body does not move."""
+    """Return the number of cells reachable from `start` if the body does not move."""
     return len(_reached(start, set(body)))
 
 

@@ -24,7 +24,7 @@ STEPS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 MOVES = tuple(STEPS)
 COLUMNS, ROWS = 6, 8
 GRID = Grid(columns=COLUMNS, rows=ROWS + 2)
-"""One row for the score board, the field, and one free row."""
+"""One row for the score board, then the field, then one free row."""
 TOP = 1
 """The field's first row."""
 LENGTH = 3
@@ -47,7 +47,7 @@ class SnakeLevel(PacedSettings):
 
 
 class Snake(MinigameRules):
-    """One game. Args and errors: as `MinigameRules`, with the settings of `SnakeLevel`."""
+    """One game. For args and errors see `MinigameRules`; settings: `SnakeLevel`."""
 
     pace_ms = 500
     lost = False
@@ -64,7 +64,7 @@ class Snake(MinigameRules):
         return self.move(direction(x1, y1, x2, y2))
 
     def touch_targets(self) -> Mapping[str, TouchTarget]:
-        """The four swipes."""
+        """Return the four swipes."""
         return SWIPES
 
     def move(self, name: str) -> bool:
@@ -98,20 +98,20 @@ class Snake(MinigameRules):
         return True
 
     def moves(self) -> tuple[str, ...]:
-        """All directions except back."""
+        """Return all directions except backwards."""
         if self.done:
             return ()
         return tuple(name for name in MOVES if ahead(self.body[0], name) != self.body[1])
 
     @property
     def won(self) -> bool:
-        """Whether it has eaten enough."""
+        """Whether the snake has eaten enough."""
         return self.score >= self.goal
 
     def state(self) -> dict[str, Any]:
-        """The true state as plain JSON values; the body from head to tail.
+        """Return the true state as plain JSON values, with the body from head to tail.
 
-        `worth` is the score, minus 1 for a lost game.
+        `worth` is the score, less 1 if the game is lost.
         """
         return {
             **super().state(),
@@ -134,18 +134,18 @@ class Snake(MinigameRules):
 
 
 def ahead(cell: Cell, way: str) -> Cell:
-    """The next cell in a direction, on the board or not."""
+    """Return the next cell in a direction, on the board or not."""
     dx, dy = STEPS[way]
     return cell[0] + dx, cell[1] + dy
 
 
 def on_board(cell: Cell) -> bool:
-    """Whether a cell is on the board."""
+    """Return whether a cell is on the board."""
     return 0 <= cell[0] < COLUMNS and 0 <= cell[1] < ROWS
 
 
 def _born(heading: str) -> tuple[Cell, ...]:
-    """A straight snake in the middle of the board."""
+    """Return a straight snake in the middle of the board."""
     dx, dy = STEPS[heading]
     column, row = COLUMNS // 2, ROWS // 2
     return tuple((column - dx * part, row - dy * part) for part in range(LENGTH))

@@ -14,7 +14,7 @@ class SpaceFighterExpert(SkilledPlayer):
     game = GAME
 
     def best(self, info: Mapping[str, Any]) -> str:
-        """The move towards the most valuable column that is not hit in the next tick."""
+        """Return the move to the most valuable column that is safe in the next tick."""
         ways = {name: info["ship"] + MOVES.index(name) - 1 for name in ("stay", "left", "right")}
         free = [name for name in ways if name in info["moves"] and not _is_hit(info, ways[name])]
         return max(free or info["moves"], key=lambda name: _worth(info, ways[name]))
@@ -33,17 +33,17 @@ class SpaceFighterRandom(RandomGamePlayer):
 
 
 def _is_hit(state: Mapping[str, Any], column: int) -> bool:
-    """Whether something reaches the ship's row in this column with the next tick."""
+    """Return whether something reaches the ship's row in this column with the next tick."""
     return any(x == column and y == ROWS - 2 for _, x, y in state["things"])
 
 
 def _worth(state: Mapping[str, Any], column: int) -> float:
-    """The value of being in a column: its targets, and those of the columns nearby."""
+    """Return the value of a column: its targets, plus the targets of nearby columns."""
     return max(_targets(state, other) / (1 + abs(other - column)) ** 2 for other in range(COLUMNS))
 
 
 def _targets(state: Mapping[str, Any], column: int) -> float:
-    """The value of enemies not behind a rock: near ones count more, those shot at less."""
+    """Return the value of enemies not behind a rock: near ones count more, targeted ones less."""
     here = sorted((y, kind) for kind, x, y in state["things"] if x == column)
     worth = 0.01
     for y, kind in reversed(here):

@@ -18,7 +18,7 @@ from agentrl.envs.android.phone_game.settings import PacedSettings, one_of
 
 COLUMNS, ROWS = 5, 8
 GRID = Grid(columns=COLUMNS, rows=ROWS + 1)
-"""One row for the score board, and the field."""
+"""One row for the score board, then the field."""
 TOP = 1
 """The field's first row."""
 _LANES = tuple(GRID.cell(column, TOP, 1, ROWS, margin=0) for column in range(COLUMNS))
@@ -26,9 +26,9 @@ LIVES = 3
 STAKE = 10
 MOVES = ("left", "stay", "right")
 _SHOT = 2
-"""Rows that a shot rises per tick."""
+"""Number of rows that a shot rises per tick."""
 _SOMETHING, _ROCK = 0.55, 0.35
-"""The probability that something appears in a tick, and that it is a rock."""
+"""Probability that something appears in a tick, and that it is then a rock."""
 
 Thing = tuple[str, int, int]
 """`enemy` or `rock`, its column, and its row from the top."""
@@ -45,7 +45,7 @@ class SpaceFighterLevel(PacedSettings):
 
 
 class SpaceFighter(MinigameRules):
-    """One game. Args and errors: as `MinigameRules`, with the settings of `SpaceFighterLevel`."""
+    """One game. For args and errors see `MinigameRules`; settings: `SpaceFighterLevel`."""
 
     pace_ms = 500
 
@@ -68,11 +68,11 @@ class SpaceFighter(MinigameRules):
         return self.touch(x2, y2)
 
     def touch_targets(self) -> Mapping[str, TouchTarget]:
-        """The ship's own column and those to its left and right."""
+        """Return the ship's own column and the columns to its left and right."""
         return {name: _LANES[self._beside(name)] for name in MOVES}
 
     def send(self, column: int) -> bool:
-        """Set the ship's target column. Returns False if it is the target already."""
+        """Set the ship's target column. Returns False if it is already the target."""
         if self.done or not 0 <= column < COLUMNS or column == self.target:
             return False
         self.target = column
@@ -102,7 +102,7 @@ class SpaceFighter(MinigameRules):
         return True
 
     def moves(self) -> tuple[str, ...]:
-        """All moves that stay on the field."""
+        """Return all moves that stay on the field."""
         if self.done:
             return ()
         return MOVES[self.ship == 0 : 2 + (self.ship < COLUMNS - 1)]
@@ -118,7 +118,7 @@ class SpaceFighter(MinigameRules):
         return self.time >= self.length and not self.lost
 
     def state(self) -> dict[str, Any]:
-        """The true state as plain JSON values; `worth` is the score in enemies."""
+        """Return the true state as plain JSON values; `worth` is the score in enemies."""
         return {
             **super().state(),
             "score": self.score,
@@ -132,11 +132,11 @@ class SpaceFighter(MinigameRules):
         }
 
     def _beside(self, name: str) -> int:
-        """The column that a move leads to, clipped to the field."""
+        """Return the column that a move leads to, clipped to the field."""
         return min(max(self.ship + MOVES.index(name) - 1, 0), COLUMNS - 1)
 
     def _rise(self) -> None:
-        """Move the shots; each ends at the first thing in its way."""
+        """Move the shots up; each ends at the first thing in its way."""
         left = []
         for column, row in self.shots:
             for _ in range(_SHOT):
@@ -156,7 +156,7 @@ class SpaceFighter(MinigameRules):
             self.things = (*self.things, new)
 
     def _meets(self, column: int, row: int) -> bool:
-        """Whether a shot hits something here; an enemy is destroyed."""
+        """Return whether a shot hits something here; destroy an enemy that is hit."""
         for thing in self.things:
             if thing[1:] == (column, row):
                 if thing[0] == "enemy":

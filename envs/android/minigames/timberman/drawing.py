@@ -11,7 +11,7 @@ from agentrl.types import Image
 
 _COLUMNS = {"left": 0, "right": 2}
 _FOOT = GRID.rows - 1
-"""The row of the man."""
+"""The row where the man stands."""
 
 
 def render(game: Timberman, width: int, height: int) -> Image:

@@ -14,7 +14,7 @@ class TimbermanExpert(SkilledPlayer):
     game = GAME
 
     def best(self, info: Mapping[str, Any]) -> str:
-        """A side without a branch now and after the chop; the man's own if both are free."""
+        """Return a side free of branches before and after the chop, preferably the man's own."""
         now, above = info["pieces"][:2]
         sides = sorted(MOVES, key=lambda side: side != info["side"])
         free = [side for side in sides if side not in (now, above)]

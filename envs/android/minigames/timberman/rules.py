@@ -23,7 +23,7 @@ SHOWN = 4
 BAR = 24
 _REFILL = 2
 _BARE = 0.25
-"""The probability that a piece has no branch where one is allowed."""
+"""Probability that a piece has no branch where one is allowed."""
 
 
 _SIDES = {
@@ -41,7 +41,7 @@ class TimbermanLevel(PacedSettings):
 
 
 class Timberman(MinigameRules):
-    """One game. Args and errors: as `MinigameRules`, with the settings of `TimbermanLevel`."""
+    """One game. For args and errors see `MinigameRules`; settings: `TimbermanLevel`."""
 
     pace_ms = 250
 
@@ -59,7 +59,7 @@ class Timberman(MinigameRules):
         return any(box.contains(x, y) and self.move(side) for side, box in _SIDES.items())
 
     def touch_targets(self) -> Mapping[str, TouchTarget]:
-        """The two halves of the screen."""
+        """Return the two halves of the screen."""
         return _SIDES
 
     def move(self, name: str) -> bool:
@@ -90,12 +90,12 @@ class Timberman(MinigameRules):
         return True
 
     def moves(self) -> tuple[str, ...]:
-        """Both sides, until the game is over."""
+        """Return both sides until the game is over, then none."""
         return () if self.done else MOVES
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """The visible pieces from the man's height up: `left`, `right`, or empty for no branch."""
+        """The visible pieces from the man's height up: `left`, `right`, or '' for no branch."""
         return self._pieces[self._cut : self._cut + SHOWN]
 
     @property
@@ -109,7 +109,7 @@ class Timberman(MinigameRules):
         return self.score >= self.goal and not self.lost
 
     def state(self) -> dict[str, Any]:
-        """The true state as plain JSON values; `worth` is the score, minus 1 for a lost game."""
+        """Return the true state as plain JSON values; `worth` is the score, less 1 if lost."""
         return {
             **super().state(),
             "score": self.score,
@@ -121,7 +121,7 @@ class Timberman(MinigameRules):
 
 
 def grow(seed: int, height: int) -> tuple[str, ...]:
-    """The branches of a tree from the ground up; a shorter tree is a prefix of a taller one.
+    """Grow a tree's branches from the ground up; a shorter tree is a prefix of a taller one.
 
     The first two pieces are bare, and a bare piece separates branches on opposite sides, so there
     is always a safe side.
