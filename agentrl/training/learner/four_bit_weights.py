@@ -18,7 +18,7 @@ _SCALES = ".absmax"
 
 
 def replace_linear_layers(policy: nn.Module, names: Iterable[str]) -> None:
-    """Replace linear layers by 4-bit ones, in place, whose weights `quantize_into` fills."""
+    """Replace linear layers with 4-bit layers, in place; `quantize_into` fills their weights."""
     from bitsandbytes import nn as bnb
 
     for name in names:

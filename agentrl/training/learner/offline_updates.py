@@ -228,9 +228,9 @@ def reward_update(
 ) -> SequenceUpdate:
     """Return an update that trains a reward model on pairs or labeled replies.
 
-    Metrics of pairs: those of `preference_update` for the model's rewards, without
-    log-probabilities. Metrics of labeled replies: the cross-entropy as loss, and accuracy, the
-    fraction of rewards on the right side of 0.
+    Pairs have the metrics of `preference_update`, computed from the model's rewards, without
+    log-probabilities. Labeled replies have the cross-entropy as loss, and accuracy, the fraction of
+    rewards on the right side of 0.
 
     Args:
         model: model to train; its only output for a sequence is the reward.

@@ -83,7 +83,7 @@ def check_loggers(entries: Sequence[Any]) -> list[tuple[type[Logger], LoggerConf
         entries: entries as in `logging`; `NAME?` need not be installed.
 
     Returns:
-        The installed ones.
+        The class and the entry of each installed logger.
 
     Raises:
         ConfigError: a check failed; the message says what to do.

@@ -202,7 +202,8 @@ def _check_episodes(
     )
     env = play.tasks[""].train
     sets = task_sets(config.sampling, play.trained, config.mixture_weights())
-    # Its constructor may refuse; the trainer makes its own, whose folder is that of the run.
+    # Create a sampler because its constructor may refuse the job; the trainer creates its own, with
+    # a folder in the run's folder.
     sampler = load_sampler(
         config.sampling, sets, config.rollout, run_seed=config.seed, folder=Path(config.run.dir)
     )

@@ -32,7 +32,7 @@ class JobSize:
     model: int
     """Size of the weights in `model.dtype`, as published and exported."""
     state: int
-    """Size of a checkpoint: weights and moments, including those of a critic or reference."""
+    """Size of a checkpoint: weights and moments, including a critic or reference."""
     moments: int
     """Size of the part of the state that `optim.offload_moments` moves."""
     gradients: int

@@ -15,7 +15,7 @@ from agentrl.training.learner.network.backbone import Backbone
 from agentrl.types import Batch
 
 _CHUNK = 1 << 26
-"""Logits (positions times vocabulary) held at once: 256 MB in float32."""
+"""Maximum number of logits (positions times vocabulary) in memory: 256 MB in float32."""
 
 
 class Scores(NamedTuple):

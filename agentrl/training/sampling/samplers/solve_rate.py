@@ -1,4 +1,4 @@
-"""Tasks that are solved about half of the time, from which groups of siblings learn most."""
+"""Sampler of tasks that are solved about half the time, from which groups learn most."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,19 @@ from agentrl.errors import ConfigError
 from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, TaskSampler
 
 _FORGOTTEN = 1e-3
-"""Episodes to whose weight a task's evidence decays before it is dropped."""
+"""Weight, in episodes, below which a task's decayed evidence is dropped."""
 _log_gamma = np.frompyfunc(math.lgamma, 1, 1)
 
 
 class SolveRate(TaskSampler):
-    """Tasks by how close their solve rate is to a target: none is always or never played.
+    """Prefers tasks whose solve rate is close to a target; every task may be played.
 
-    The variance of a group's returns, and with it the signal of algorithms that compare siblings,
-    is largest where the solve rate p is 1/2: p(1 - p). Each task has a Beta posterior of p, from a
-    uniform prior and its episodes so far, which are forgotten with a half-life because the policy
-    changes. Its weight is the expected p^2t (1 - p)^(2 - 2t), which is largest at the target t and
-    is p(1 - p) for t = 1/2, times the share of its environment. A part of the groups (`floor`)
-    ignores it, so that no task starves.
+    The variance of a group's returns, p(1 - p), and thus the signal of algorithms that compare
+    siblings, is largest at a solve rate p of 1/2. Each task has a Beta posterior of p, from a
+    uniform prior and past episodes, which decay with a half-life because the policy changes. A
+    task's weight is its environment's share times the expected p^2t (1 - p)^(2 - 2t), which is
+    largest at the target t and equals p(1 - p) for t = 1/2. A fraction of the groups (`floor`)
+    ignores this factor, so that no task starves.
     """
 
     about = "tasks whose solve rate is near a target, and some of all others"

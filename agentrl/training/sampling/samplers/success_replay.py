@@ -22,12 +22,12 @@ _MB = 1_000_000
 
 
 class SuccessReplay(TaskSampler):
-    """Returns to tasks that are solved now and then, and adds an old success where there is none.
+    """Returns to tasks that are occasionally solved, and adds old successes to groups without any.
 
-    Mixed groups as in ExGRPO (arXiv:2510.02245) and LUFFY (arXiv:2504.14945): rewards are compared
-    over the new and the old members, and each token of an old one has the ratio of the current
-    policy to the one that sampled it, whose log-probabilities were recorded. A task that a whole
-    group solves is retired, and what is older than `max_age` is not replayed.
+    Mixed groups follow ExGRPO (arXiv:2510.02245) and LUFFY (arXiv:2504.14945): rewards are compared
+    over new and old members, and each old token has the probability ratio of the current policy to
+    the policy that sampled it, from recorded log-probabilities. A task that a whole group solves is
+    retired, and episodes older than `max_age` are not replayed.
     """
 
     about = "another sampler's tasks, and old successes for groups without one"
