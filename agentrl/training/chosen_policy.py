@@ -21,7 +21,7 @@ MODEL = "model"
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ChosenPolicy:
-    """The model of a run, of a configuration or of a server, or a scripted player."""
+    """The model of a run, configuration or server, or a scripted player."""
 
     target: Target
     name: str

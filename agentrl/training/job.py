@@ -73,7 +73,7 @@ def run_job(
     *,
     is_stage: bool = False,
 ) -> replay.Run:
-    """Run a whole job, or resume one; see `train`.
+    """Run a whole job, or resume a run; see `train`.
 
     The pipeline's own command resumes a pipeline stage, and gives the hint itself.
     """

@@ -1,4 +1,4 @@
-"""Micro-batches of equal cost, for ranks that wait for each other in every pass.
+"""Micro-batches of about equal cost, for ranks that wait for each other in every pass.
 
 A pass takes as long as its most expensive micro-batch. Filling micro-batches up to the token budget
 would leave most ranks idle if a step has fewer full micro-batches than ranks.

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: the last few and the best one.
+"""Checkpoints of a run: the latest few and the best.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Export the model of a run's checkpoint, as `agentrl merge` does."""
+"""Export the model of a run's checkpoint, for `agentrl merge`."""
 
 import tempfile
 from pathlib import Path

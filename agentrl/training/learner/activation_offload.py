@@ -1,4 +1,4 @@
-"""Inputs of checkpointed layers in CPU memory until the backward pass needs them."""
+"""Keep inputs of checkpointed layers in CPU memory until the backward pass needs them."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -87,13 +87,13 @@ class FusedAdamW:
             self._allocate(self._shards[name])["step"].fill_(count)
 
     def allocate(self) -> None:
-        """Allocate the moments that are not there yet, as zeros."""
+        """Allocate missing moments, as zeros."""
         for shard in self._shards.values():
             if shard.numel():
                 self._allocate(shard)
 
     def release(self) -> None:
-        """Free the moments; `allocate` or the next step starts again from zeros."""
+        """Free the moments; `allocate` or the next step recreates them as zeros."""
         self._adam.state.clear()
 
     def _allocate(self, shard: Tensor) -> dict[str, Tensor]:
@@ -256,12 +256,12 @@ class CompactAdamW:
         self._steps[name] = count
 
     def allocate(self) -> None:
-        """Allocate the moments that are not there yet, as zeros."""
+        """Allocate missing moments, as zeros."""
         for name in self._shards:
             self._allocate(name)
 
     def release(self) -> None:
-        """Free the moments; `allocate` or the next step starts again from zeros."""
+        """Free the moments; `allocate` or the next step recreates them as zeros."""
         self._state.clear()
 
     def _allocate(self, name: str) -> dict[str, Tensor]:

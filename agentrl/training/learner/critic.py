@@ -1,4 +1,4 @@
-"""The critic of PPO: the value model, its loss and its optimizer steps.
+"""PPO's critic: the value model, its loss and its optimizer steps.
 
 Shapes: N sampled tokens of the batch, S samples.
 """

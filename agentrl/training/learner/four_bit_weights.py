@@ -1,4 +1,4 @@
-"""Frozen base weights in 4 bits (QLoRA, arXiv:2305.14314), by bitsandbytes.
+"""Frozen 4-bit base weights (QLoRA, arXiv:2305.14314), using bitsandbytes.
 
 Only this module imports bitsandbytes (extra `qlora`). The weights are replicated,
 not sharded.

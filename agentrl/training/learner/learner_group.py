@@ -59,7 +59,7 @@ def _on_all(
 
 
 class LearnerGroup:
-    """Ranks in Ray actors; each call runs on all of them at the same time.
+    """Ranks in Ray actors; each call runs on all ranks at the same time.
 
     Args:
         actors: rank 0 first.

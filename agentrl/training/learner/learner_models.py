@@ -81,7 +81,7 @@ class LearnerModels:
         self.batcher = MicroBatcher(packing=packing, model_adapter=self.model_adapter, rank=rank)
         self.optimizer = self._optimizer_of(self.policy, settings.optim, "optim.lr")
         self.skipped_updates = 0
-        """Number of updates in which every optimizer step of the policy was skipped."""
+        """Number of updates that skipped every optimizer step of the policy."""
         self.offline: OfflineUpdate | None = None
         # Create all models now, so that a lack of memory is noticed before any episode.
         requires = self.algorithm.requirements()

@@ -1,4 +1,4 @@
-"""The part of a job that its learner needs."""
+"""The part of a job's configuration that its learner needs."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -24,7 +24,7 @@ class LearnerSettings:
     optim: OptimConfig
     train: TrainConfig
     rollout: RolloutConfig
-    """How replies were sampled: their temperature and maximum length."""
+    """Sampling settings of replies: temperature and maximum length."""
     env_id: str
     """Environment id, which a checkpoint must match."""
     max_turns: int

@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, arXiv:2106.09685), by PEFT: insert, merge, write.
+"""Insert, merge and write low-rank adapters (LoRA, arXiv:2106.09685), using PEFT.
 
 Only this module imports PEFT (`pip install 'agentrl-screens[lora]'`).
 """

@@ -168,7 +168,7 @@ class MicroBatcher:
 
 
 def prefetch(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items, each prepared by a thread while the caller has the previous one.
+    """Yield the items, preparing each in a thread while the caller processes the previous item.
 
     At most one item is prepared ahead. The thread ends with this generator, even if the caller
     closes or drops it early. An exception from `items` is raised in place of its item.

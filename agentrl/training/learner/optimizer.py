@@ -136,7 +136,7 @@ class Optimizer:
 
     @property
     def num_steps(self) -> int:
-        """Number of steps taken, without skipped ones."""
+        """Number of steps taken, excluding skipped steps."""
         return max(self._steps.values(), default=0)
 
     @property

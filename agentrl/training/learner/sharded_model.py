@@ -1,4 +1,4 @@
-"""A model sharded over the ranks for training, and gathered for engines and files."""
+"""A model that is sharded over ranks for training, and gathered for engines and files."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ _PREFIX = "policy."
 S = TypeVar("S", bound=Backbone)
 
 ModelOpener = Callable[..., tuple[nn.Module, Iterable[tuple[str, WeightSlice]]]]
-"""Opens a model as `open_model` does."""
+"""Opens a model like `open_model`."""
 
 
 class ShardedModel(Generic[S]):

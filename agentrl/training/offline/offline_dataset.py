@@ -30,7 +30,7 @@ from agentrl.types import LabeledSequence, PreferenceSequence, TokenSequence
 Rows = ChatRows[OfflineRow]
 T = TypeVar("T", bound=TokenSequence)
 Encode = Callable[[Any, ChatEncoder, int], list[TokenSequence]]
-"""Takes a row, the model's encoder, and the index of the example in its batch."""
+"""Takes a row, the model's encoder, and the example's index in its batch."""
 
 
 def open_rows(

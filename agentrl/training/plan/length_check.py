@@ -39,10 +39,10 @@ log = logging.getLogger(__name__)
 _BUDGET_S = 5.0
 """Seconds after which no further episodes are started."""
 _MAX_EPISODES, _OTHER_EPISODES = 1000, 64
-"""Maximum episodes of demonstrations, and of a job without demonstrations."""
+"""Maximum number of episodes for a job with demonstrations, and without."""
 _MAX_TURNS = 20
 _SERVERS = ("agentrl.rewards.remote:", "agentrl.rewards.judge:")
-"""Rewards that ask a server, which may not run before the job does."""
+"""Rewards that call a server, which may not be running before the job starts."""
 _ROWS_SEARCHED = 20
 """Number of rows whose columns are read, because a row may lack some columns."""
 _AT_ONCE = 8

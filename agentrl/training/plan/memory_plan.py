@@ -69,7 +69,7 @@ class MemoryPlan:
 
     @property
     def problems(self) -> list[str]:
-        """Describe what does not fit, and the fix; empty if all fits or sizes are unknown."""
+        """Problems with memory, each with a fix; empty if all fits or sizes are unknown."""
         found = []
         missing = sum(self.learning.values()) - (math.inf if self.card is None else self.card)
         if missing > 0:

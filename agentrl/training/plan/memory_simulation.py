@@ -279,7 +279,7 @@ class MemorySimulation:
 def _end_phases(
     towers: Sequence[nn.Module], layers: Sequence[nn.Module], end_phase: Callable[..., None]
 ) -> None:
-    """Divide a pass so that the memory of each phase grows evenly with the number of layers.
+    """Divide a pass so that the memory of each phase grows linearly with the number of layers.
 
     Phases end when images are encoded; when the decoder has run; before the backward pass of the
     last layer, the second-to-last layer, and the first layer; and when the images' gradient is

@@ -59,7 +59,7 @@ def check_model_settings(
 
 
 def _compare_image_sizes(model: ModelConfig) -> None:
-    """Warn if a model was trained with images of another size."""
+    """Warn if a model was trained with a different image size."""
     for name, before in trained_image_sizes(model.path).items():
         now = getattr(model, name)
         if now != before:

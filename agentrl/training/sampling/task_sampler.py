@@ -123,7 +123,7 @@ class TaskPool:
     def draw(
         self, probabilities: NDArray[np.float64], step: int, count: int, attempt: int = 0
     ) -> list[GroupTask]:
-        """Draw tasks; an arm with probability p is drawn floor(p * count) times, or once more.
+        """Draw tasks; an arm with probability p is drawn floor(p * count) times, or one more.
 
         The mean is p * count (systematic sampling), so rare tasks are drawn as often as they
         should, and common tasks are not repeated by chance. The same arguments draw the same arms;

@@ -53,7 +53,7 @@ def train(
     resume: StrPath | None = None,
     begun: Callable[[JobPlan], None] = lambda plan: None,
 ) -> replay.Run:
-    """Run a whole training job, or resume one.
+    """Run a whole training job, or resume a run.
 
     Args:
         config: a configuration, the path of a YAML file, or the name of a packaged one.

@@ -179,7 +179,7 @@ class Trainer:
     async def _train_on(
         self, step: int, played: StepEpisodes, waited: float, audited: Mapping[str, float]
     ) -> None:
-        """Update on the episodes of a step, publish the weights, and log its metrics."""
+        """Update on a step's episodes, publish the weights, and log the step's metrics."""
         started = time.perf_counter()
         with boundary(
             LearnerError, f"sampling.name={self._settings.sampling.name}: observe() fails"
@@ -247,7 +247,7 @@ class Trainer:
             )
 
     async def _end_step(self) -> None:
-        """Evaluate, save and prune when due."""
+        """Evaluate, save and prune if due."""
         if self._evaluations.is_due:
             await self._evaluations.play_step()
         step, every = self.state.step, self._settings.checkpoint.every

@@ -1,4 +1,4 @@
-"""A reward model: one number for a conversation, read at its last token.
+"""A reward model: scores a conversation with one number at its last token.
 
 Shapes: S sequences.
 """

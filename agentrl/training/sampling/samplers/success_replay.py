@@ -1,4 +1,4 @@
-"""Old successes for groups without one, which would have nothing to learn from."""
+"""Sampler that adds old successes to groups without a success, which could not learn otherwise."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace

@@ -7,7 +7,7 @@ from agentrl.training.sampling.task_sampler import GroupTask, TaskSampler
 
 
 class Uniform(TaskSampler):
-    """Each environment by its weight, and new seeds: all rows of a data set once per epoch."""
+    """Draws environments by weight and new seeds: all rows of a data set once per epoch."""
 
     about = "each environment by its weight, all of its tasks equally often"
     repeats: ClassVar[bool] = False
