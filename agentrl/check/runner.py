@@ -83,8 +83,8 @@ def run_checks(
     """Run checks one after another.
 
     Args:
-        checks: to run.
-        deadline_s: of each check.
+        checks: checks to run.
+        deadline_s: time limit of each check.
         begun: called with the description of each check that begins.
     """
     for check in checks:

@@ -58,7 +58,7 @@ def _join_numbers(values: Any) -> str:
 class TreeGameTranslator(GameTranslator):
     """Shows only the screen; parses one tap, or `chop()`, `replace()`, `decompose()`.
 
-    Args and errors: as `GameTranslator`, and the settings of
+    For args and errors see `GameTranslator`; settings:
     `agentrl.envs.wechat.tree_game.rules.TreeGameLevel`.
     """
 

@@ -7,8 +7,8 @@ import numpy as np
 
 ATTRIBUTES = ("attack", "health", "defence", "agility", "dodge")
 WEIGHTS = (4, 1, 3, 2, 2)
-"""The formula in the prompt: a piece's power is 4 attack + health + 3 defence + 2 agility + 2 dodge,
-and the player's power is the sum over all worn pieces."""
+"""The prompt's formula: a piece's power is 4 attack + health + 3 defence + 2 agility + 2 dodge, and
+the player's power is the sum over all worn pieces."""
 SLOTS = ("sword", "helmet", "armour", "boots", "ring", "cloak")
 """Each slot holds one worn piece."""
 _LEAST, _MOST = 1, 99
