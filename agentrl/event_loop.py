@@ -209,7 +209,7 @@ class Worker:
         return await answer
 
     def close(self, last: Callable[[], None] | None = None) -> None:
-        """End the thread after the running call and then `last`, without waiting for it."""
+        """Let the thread exit once the queued calls, then `last`, have run; return immediately."""
         if last is not None:
             self._calls.put(last)
         self._calls.put(None)

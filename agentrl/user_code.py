@@ -140,7 +140,7 @@ def _import_file(where: str) -> ModuleType:
 
 
 def _check_imports(file: Path) -> None:
-    """Check that an imported file got the modules next to it.
+    """Check that an imported file's imports resolved to the modules next to it.
 
     Python identifies a module by name alone: with a `utils.py` in each of two folders, the file
     imported second would use the functions of the first folder.

@@ -12,7 +12,7 @@ from agentrl.text import quoted
 Value = str | float | list[float]
 _HEAD = re.compile(r"\s*([A-Za-z_]\w{0,60})\s*\(", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,9}(?:\.\d{0,12})?", re.ASCII)
-# Possessive repetitions and bounds keep matching linear, whatever a model writes.
+# Possessive quantifiers and bounds keep matching linear, whatever a model writes.
 _ARGUMENT = re.compile(
     r"""\s*([A-Za-z_]\w{0,60})\s*=\s*(?:
         (?P<text>'(?:[^'\\\n]|\\.)*+'|"(?:[^"\\\n]|\\.)*+")

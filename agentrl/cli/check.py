@@ -103,7 +103,7 @@ def _announced_checks() -> "Iterator[Callable[[str, float], None]]":
 
 
 def _suggest_again(kind: str, target: str, settings: list[str], *, is_loaded: bool) -> None:
-    """Suggest the command to run after fixing the target; another if the target is unknown."""
+    """Suggest how to check again after the fix, or where to look if the target was not found."""
     fix, job = "Fix the first one, then check again.", Path("config.yaml")
     if is_loaded or Path(target.partition(":")[0]).is_file():
         suggest(("check", kind, target, *settings), prefix=f"{fix} ")

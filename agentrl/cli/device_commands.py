@@ -444,7 +444,7 @@ def _phones_here(driver: str) -> "dict[str, list[Finding] | None]":
 
 
 def _with_serial(fix: str, serial: str) -> str:
-    """Return the fix as a command that works with several phones and without adb installed."""
+    """Rewrite a suggested fix for this phone; `adb shell` becomes a command that needs no adb."""
     fix = fix.replace("adb shell ", f"agentrl devices shell {serial} ")
     return re.sub(r"\badb (reboot|reconnect)\b(?! offline)", rf"adb -s {serial} \1", fix)
 

@@ -185,7 +185,10 @@ def _answer(headers: Mapping[str, str], body: bytes, media_type: str) -> Respons
 
 
 def _is_own(headers: Mapping[str, str], *, needs_origin: bool) -> bool:
-    """Whether a request comes from our pages; phones send the host of their end of the tunnel."""
+    """Whether a request comes from one of our pages.
+
+    A phone reaches this server through a tunnel, so its Host header is always loopback.
+    """
     why = foreign_request(headers, _LOOPBACK, needs_origin=needs_origin)
     if why is not None:
         _refuse(why)

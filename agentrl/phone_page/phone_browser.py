@@ -42,7 +42,7 @@ class PhoneBrowser:
             self._start(app)
             self._find(app, end)
             self._touch(app, end)
-            # On entering full screen, bars slide away and the page grows.
+            # Wait until the browser's bars have slid away and the page stops growing.
             before = self._find(app, end)
             while (now := self._find(app, end)) != before:
                 if time.monotonic() >= end:

@@ -43,7 +43,10 @@ class GeneratedLevels:
 
 @dataclass(slots=True, kw_only=True)
 class FileLevels:
-    """Levels from files, padded with walls to a common size; the seed counts through them."""
+    """Levels from files, padded with walls to a common size.
+
+    Seed s selects level s modulo their number.
+    """
 
     boards: Sequence[Board]
     states: int

@@ -96,7 +96,7 @@ class ProcessState:
     def now(cls) -> "ProcessState":
         """Return the current state of this process."""
         remember_streams()
-        # No call only reads the umask.
+        # The umask can only be read by setting it.
         umask = os.umask(0)
         os.umask(umask)
         children = frozenset(descendants(os.getpid()))

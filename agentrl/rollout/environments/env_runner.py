@@ -249,7 +249,7 @@ class EnvRunner:
             return self._step_result(observation, info)
 
     def _check_nothing_is_lost(self, reset_info: Mapping[str, Any]) -> None:
-        """Check that a served question's own messages reach the model.
+        """Check that the system and earlier messages of a remote environment reach the model.
 
         Raises:
             ConfigError: the default translator for servers leaves these messages out.

@@ -89,7 +89,7 @@ class WorkerSupervisor:
         await self._start_all(self._own_players)
 
     def _find_players(self) -> None:
-        """Decide which workers play, after `ActorStarter.open`."""
+        """Decide which workers play. Call after `ActorStarter.open`."""
         count = len(self._starter.players)
         self._own_players = [SupervisedWorker(number=n, kind="player") for n in range(count)]
         for worker in self.engines:

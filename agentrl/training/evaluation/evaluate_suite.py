@@ -243,8 +243,8 @@ def _job(
         target.check_names_env()
     greedy = policy.scripted is None and (command.greedy or task.temperature == 0)
     config = task.applied_to(target.config, greedy)
-    # A suite file's rewards and environments may be in its folder; workers on other nodes need it
-    # too.
+    # A suite file's rewards and environments may be in its folder, which workers on other nodes
+    # need too.
     if suite.folder is not None and suite.folder not in config.run.search_path:
         paths = [*config.run.search_path, suite.folder]
         config = replace(config, run=replace(config.run, search_path=paths))
@@ -296,7 +296,7 @@ def _stamps(jobs: Sequence[_TaskJob]) -> dict[str, str]:
             continue
         folders = [path_of(plan.model.path, "model.path")]
         folders += [policy.checkpoint] if policy.checkpoint else []
-        # Digesting a 7B model's weights would take minutes.
+        # Hashing a 7B model's weights would take minutes: use size and modification time.
         files = sorted(file for folder in folders for file in folder.glob("*") if file.is_file())
         stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
         settings = plan.model, plan.seed, stats

@@ -184,7 +184,7 @@ class LearnerModels:
 
     @property
     def _supervised_optimizer(self) -> dict[str, Optimizer]:
-        """The optimizer of a warm start."""
+        """The warm start's optimizer by state key; empty if there is none or it is the policy's."""
         own = None if self.offline is None else self.offline.optimizer
         return {} if own is None or own is self.optimizer else {"supervised": own}
 

@@ -44,7 +44,7 @@ class HealthChecks:
     """Checks every training step against the history of the run.
 
     Args:
-        compares_states: whether the algorithm compares turns at equal states.
+        compares_states: whether the algorithm compares turns that start from the same state.
     """
 
     def __init__(self, *, compares_states: bool = False) -> None:

@@ -171,7 +171,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         """Give the phone back."""
         self.device.close()
 
-    # Methods that a game may override.
+    # Hooks that a game may override.
 
     def actions(self) -> "spaces.Space[Any]":
         """Return the action space of this mode."""

@@ -98,7 +98,7 @@ class Snake(MinigameRules):
         return True
 
     def moves(self) -> tuple[str, ...]:
-        """Return all directions except backwards."""
+        """Return every direction except reverse; empty once the game is over."""
         if self.done:
             return ()
         return tuple(name for name in MOVES if ahead(self.body[0], name) != self.body[1])
