@@ -286,7 +286,7 @@ class _InferenceJob:
             return
         try:
             prompt = await asyncio.to_thread(self._encode, model, index)
-            # Seeds depend only on the row's index, so that a continued job samples the same replies.
+            # Seeds depend only on the row's index: a continued job samples the same replies.
             seeds = [turn_seed(turn_seed(0, index), number) for number in range(self._n)]
             samplings = [model.sampling(seed, greedy=self._greedy) for seed in seeds]
             replies = await _run_together([model.generate(prompt, one) for one in samplings])
