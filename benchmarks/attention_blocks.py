@@ -33,7 +33,7 @@ from agentrl.types import TokenSequence
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("configs", nargs="*", help="names; all by default")
+    parser.add_argument("configs", nargs="*", help="names of configurations; all by default")
     options = parser.parse_args()
     folder = Path(__file__).resolve().parent.parent / "configs"
     names = options.configs or sorted(path.stem for path in folder.glob("*.yaml"))

@@ -210,12 +210,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--groups", type=int, default=12)
     parser.add_argument("--group-size", type=int, default=8)
-    parser.add_argument("--boards", type=int, default=400, help="to train on, of each level")
-    parser.add_argument("--held-out", type=int, default=50, help="boards of each level")
+    parser.add_argument("--boards", type=int, default=400, help="training boards per level")
+    parser.add_argument("--held-out", type=int, default=50, help="held-out boards per level")
     parser.add_argument("--target", type=float, default=0.6, help="mean success over all levels")
     parser.add_argument("--epochs", type=int, default=6, help="passes over the moves of a step")
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--entropy", type=float, default=0.01, help="coefficient of the bonus")
+    parser.add_argument(
+        "--entropy", type=float, default=0.01, help="coefficient of the entropy bonus"
+    )
     parser.add_argument("--width", type=int, default=256)
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -74,7 +74,7 @@ def lmm_r1(row: Row, settings: Row) -> Messages:
 
 
 def openrlhf(row: Row, settings: Row) -> Messages:
-    """OpenRLHF with `--apply_chat_template`: a text or messages; images fill the parts."""
+    """OpenRLHF with `--apply_chat_template`: a text or messages, with images filled into parts."""
     asked = row.get("prompt", row.get("input"))
     images = iter(row.get("images", ()))
     if isinstance(asked, str):

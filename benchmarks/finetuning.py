@@ -45,8 +45,10 @@ Row = dict[str, list[int]]
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="Steps of each that are timed.")
-    parser.add_argument("--batch", type=int, default=16, help="Examples per optimizer step.")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="number of timed steps of each trainer"
+    )
+    parser.add_argument("--batch", type=int, default=16, help="examples per optimizer step")
     options = parser.parse_args()
     console = Console(width=110)
     console.print(conditions())

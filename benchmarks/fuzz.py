@@ -289,7 +289,7 @@ def growth_mb(ledger: Ledger) -> float:
 def main() -> None:
     """Fuzz and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--packets", type=int, default=1_000_000, help="for each target")
+    parser.add_argument("--packets", type=int, default=1_000_000, help="packets for each target")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=900.0, help="time limit for each target")
     options = parser.parse_args()

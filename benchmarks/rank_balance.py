@@ -56,8 +56,10 @@ UNSET = ["devices.source=virtual:1"]
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("configs", nargs="*", help="names; all by default")
-    parser.add_argument("--minibatches", type=int, default=4, help="most per configuration")
+    parser.add_argument("configs", nargs="*", help="names of configurations; all by default")
+    parser.add_argument(
+        "--minibatches", type=int, default=4, help="maximum number of minibatches per configuration"
+    )
     options = parser.parse_args()
     folder = Path(__file__).resolve().parent.parent / "configs"
     names = options.configs or sorted(path.stem for path in folder.glob("*.yaml"))

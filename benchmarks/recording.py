@@ -38,7 +38,7 @@ async def main() -> None:
         default=150,
         help="training steps of cloning, so that the model can play",
     )
-    parser.add_argument("--control", action="store_true", help="record in neither kind")
+    parser.add_argument("--control", action="store_true", help="never record")
     options = parser.parse_args()
     Console().print(conditions("torch", "transformers"), highlight=False, soft_wrap=True)
     config = configuration.load(

@@ -215,7 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path, help="root of another checkout to compare with")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", help="part of the name of a case")
+    parser.add_argument("--only", help="measure only cases whose names contain this text")
     for hidden in ("--case", "--folder", "--url"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -94,7 +94,7 @@ def _options() -> argparse.Namespace:
         default=150,
         help="training steps of cloning, so that the model can play",
     )
-    parser.add_argument("--record", action="store_true", help="write episodes and frames as well")
+    parser.add_argument("--record", action="store_true", help="also record episodes and frames")
     return parser.parse_args()
 
 

@@ -317,9 +317,11 @@ def main() -> None:
     """Run the cases and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--phones", type=int, nargs="*", default=[1, 8, 32])
-    parser.add_argument("--only", default="", help="text in the names of the cases to play")
+    parser.add_argument("--only", default="", help="play only cases whose names contain this text")
     parser.add_argument("--against", type=Path, help="another checkout, named `before`")
-    parser.add_argument("--rounds", type=int, default=1, help="of each case; the median is shown")
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="repetitions of each case; the median is shown"
+    )
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--model", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()

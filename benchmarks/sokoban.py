@@ -41,7 +41,7 @@ THEIRS = Path(__file__).with_name("sokoban_gym.py")
 def main() -> None:
     """Measure, compare, and print both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="per measurement")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds per measurement")
     parser.add_argument("--walks", type=int, default=200)
     parser.add_argument("--venv", type=Path)
     parser.add_argument("--ours", help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""The part of benchmarks/sokoban.py that runs without agentrl, in gym-sokoban's environment.
+"""Part of benchmarks/sokoban.py that runs without agentrl, in gym-sokoban's virtual environment.
 
 Reads one job as JSON from standard input and writes its result as JSON on the last line.
 """

@@ -1,6 +1,6 @@
-"""A whole training step for benchmarks/trainer.py: play, score, advantages, update, publish.
+"""A whole training step for benchmarks/trainer.py: play, score, compare, update, publish.
 
-The environment is a data set of questions about images; one reply is an episode of one turn.
+The environment is a data set of questions about images; each reply is an episode of one turn.
 """
 
 import asyncio

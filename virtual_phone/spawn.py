@@ -19,7 +19,7 @@ from virtual_phone.faults.fault_plan import FaultPlan
 from virtual_phone.phones_spec import EFFECT_DELAY_MS, AppSpec, PhonesSpec, Tempo
 
 AppLike = str | tuple[str, Mapping[str, Any]] | AppSpec
-"""`module:Class`, optionally with keyword arguments for its constructor."""
+"""`module:Class`, optionally with keyword arguments for the constructor."""
 FaultsLike = FaultPlan | Mapping[str, Any] | str | Path
 """A fault plan, the values of a plan file, or the path of such a file."""
 
@@ -126,13 +126,13 @@ def spawn(
         effect_delay_ms: shortest and longest delay before a touch has a visible effect; None uses
             the tempo's default, 50 to 300 ms for `real` and 0 for `quick`.
         seed: seed of the clocks and delays.
-        faults: what goes wrong and when (`virtual_phone.faults.fault_plan`).
+        faults: which faults occur, and when (`virtual_phone.faults.fault_plan`).
         auth: whether the phones require ADB authentication.
         keys: public keys that the phones trust. None accepts every key, as if a user pressed
             Allow; with a list, other keys are rejected.
         adb_server: host and port of the adb server to remove the phones from when they end, even
             if this process is killed.
-        deadline_s: time for all phones to be ready.
+        deadline_s: seconds within which all phones must be ready.
 
     Raises:
         SettingError: an app does not exist, the fault plan is invalid, or a value is out of range.
@@ -178,7 +178,7 @@ def _check_values(
 def _start_process(
     spec: PhonesSpec, deadline_s: float
 ) -> "tuple[subprocess.Popen[bytes], list[int]]":
-    """Start the process of the phones and wait until it reports their ports."""
+    """Start the phones' process and wait until it reports their ports."""
     process = subprocess.Popen(
         [sys.executable, "-m", "virtual_phone.host_process", spec.to_json()],
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""A virtual phone: its parts and its behavior."""
+"""A virtual phone, assembled from its parts."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""The apps of a phone: which are installed, which are running, and which is in front."""
+"""A phone's apps: which are installed, which are running, and which is in front."""
 
 import contextlib
 import hashlib
@@ -29,7 +29,7 @@ class AppTasks:
     def __init__(self, apps: Sequence[App], seed: int) -> None:
         self.apps = {app.package: InstalledApp(app=app) for app in apps}
         self.pages: dict[str, InstalledApp] = {}
-        """Packages that came to the front without being installed."""
+        """Pages shown for packages that are not installed, by package."""
         self.disabled: set[str] = set()
         """Packages that cannot be started (`pm disable-user`)."""
         self.running: set[str] = set()
@@ -87,7 +87,7 @@ class AppTasks:
         return self._pids[package]
 
     def launch(self, package: str, extras: Mapping[str, str]) -> None:
-        """Start an app from its initial state, and bring it to the front."""
+        """Start an app from its initial state and bring it to the front."""
         installed = self.find(package)
         if installed is None:
             raise KeyError(package)
@@ -141,7 +141,7 @@ class AppTasks:
         self.on_change()
 
     def back(self) -> None:
-        """Leave the app in front for the one below it, unless it is pinned."""
+        """Leave the app in front for the app below it, unless it is pinned."""
         if self.pinned == self.front:
             return
         self.stack.pop()
@@ -178,7 +178,7 @@ class AppTasks:
             self.stack.remove(package)
 
     def install(self, installed: InstalledApp) -> None:
-        """Install an app, or replace an older version."""
+        """Install an app, replacing any older version."""
         package = installed.app.package
         self.apps.pop(package, None)
         self.apps[package] = installed

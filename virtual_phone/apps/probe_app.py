@@ -74,7 +74,7 @@ class ProbeApp:
         return changed
 
     def key(self, code: str) -> bool:
-        """Record a key; BACK is left to the phone."""
+        """Record a key, leaving BACK to the phone."""
         self._keys.append(code)
         return code != "KEYCODE_BACK"
 

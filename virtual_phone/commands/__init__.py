@@ -1,4 +1,4 @@
-"""The commands of the phone's shell: one function per command, in a table.
+"""Commands of the phone's shell: a table with one function per command.
 
 To add a command, write a function with `@command("name")` in one of these modules, or in a new
 module that is imported here.

@@ -122,7 +122,7 @@ def _bad_number(text: str) -> str:
 
 
 def _rotation(ctx: CommandContext, arguments: list[str]) -> int:
-    """`wm user-rotation [free | lock [0-3]]`."""
+    """`wm user-rotation [free | lock [0-3]]`: show or set the rotation lock."""
     phone = ctx.phone
     verb, *value = arguments or [""]
     if verb == "free":

@@ -218,7 +218,7 @@ def content(ctx: CommandContext) -> int:
 
 
 def _put(ctx: CommandContext, arguments: list[str], namespace: str) -> int:
-    """`--bind name:s:KEY --bind value:s:VALUE`."""
+    """Set a setting from `--bind name:s:KEY --bind value:s:VALUE`."""
     pairs = itertools.pairwise(arguments)
     bound = [value.split(":", 2) for option, value in pairs if option == "--bind"]
     named = {name: rest[1] for name, *rest in bound if len(rest) == 2}
@@ -233,7 +233,7 @@ def _put(ctx: CommandContext, arguments: list[str], namespace: str) -> int:
 
 @command("agentrl")
 async def agentrl(ctx: CommandContext) -> int:
-    """`dump`, `load`, `seen`.
+    """`cmd agentrl dump | load | seen`: snapshots and command history.
 
     `dump` prints a snapshot as JSON; `load` restores a snapshot of any phone, so that many
     phones can start from the same state. `seen` prints the last commands run by the shell,

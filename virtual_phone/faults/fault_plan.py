@@ -191,7 +191,7 @@ def _mapping(key: str, values: object, names: tuple[str, ...] | None) -> Mapping
 
 
 class FaultSchedule:
-    """Sets and clears the faults of one phone as time passes."""
+    """Sets and clears the faults of one phone on schedule."""
 
     def __init__(self, faults: Faults, plan: FaultPlan, number: int) -> None:
         self._faults = faults

@@ -23,7 +23,7 @@ _DIGEST_INFO = bytes.fromhex("3021300906052b0e03021a05000414")
 
 
 class TrustedKeys:
-    """Public keys that a phone trusts, stored in a file on the phone as on any Android."""
+    """Public keys that a phone trusts, stored in a file on the phone, as on real phones."""
 
     def __init__(self, files: FileSystem, known: Sequence[str] | None = None) -> None:
         """Write the trusted keys to the phone.
@@ -61,7 +61,7 @@ class TrustedKeys:
 
 
 class AdbAuthenticator:
-    """Authentication of one connection."""
+    """Authenticates the client of one connection."""
 
     def __init__(self, keys: TrustedKeys) -> None:
         self._keys = keys

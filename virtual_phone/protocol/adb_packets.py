@@ -1,7 +1,7 @@
-"""ADB packets as they travel between the adb server and a phone.
+"""Packets exchanged between the adb server and a phone.
 
-A packet is six little-endian u32 (command, arg0, arg1, payload length, checksum, command ^ -1) and
-its payload: https://android.googlesource.com/platform/packages/modules/adb/+/HEAD/protocol.txt
+A packet is six little-endian u32 (command, arg0, arg1, payload length, checksum, command ^ -1),
+then the payload: https://android.googlesource.com/platform/packages/modules/adb/+/HEAD/protocol.txt
 """
 
 import struct

@@ -18,7 +18,7 @@ _RETRY_S = 0.2
 
 
 class PhoneServer:
-    """One phone's listening socket and the connections to it."""
+    """Listening socket of one phone, and the connections to it."""
 
     def __init__(
         self,

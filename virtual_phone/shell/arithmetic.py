@@ -26,7 +26,7 @@ Thunk = Callable[[], int]
 
 
 class ArithmeticFailure(Exception):
-    """The expression cannot be evaluated; the message is what the shell prints."""
+    """The expression cannot be evaluated; the shell prints the message."""
 
 
 def evaluate(expression: str, variables: MutableMapping[str, str], depth: int = 0) -> int:

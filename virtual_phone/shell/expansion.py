@@ -8,7 +8,7 @@ from virtual_phone.shell.syntax_tree import WordPart
 from virtual_phone.system.file_system import FileSystem, normalize_path
 
 PATTERN_CHARACTERS = frozenset("*?[")
-"""Characters that make an unquoted word a pattern."""
+"""Characters that turn an unquoted word into a pattern."""
 BRACES = re.compile(r"\{[^{},]*,[^{}]*\}")
 """`{a,b}`, which mksh would expand but this shell rejects."""
 _SPECIAL = re.compile(r"[*?\[{~]")

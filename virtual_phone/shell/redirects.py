@@ -16,7 +16,7 @@ Drain = Callable[[], Awaitable[None]]
 
 
 async def no_input() -> bytes:
-    """Standard input of a command without input."""
+    """Return the end of input, for a command without input."""
     return b""
 
 
@@ -114,7 +114,7 @@ class Redirects:
         return self._with(fd, source, io)
 
     def write(self) -> None:
-        """Write the files."""
+        """Write the files of the redirections."""
         written, self._written = self._written, []
         for path, output in written:
             self._files.write(path, b"".join(output.chunks))

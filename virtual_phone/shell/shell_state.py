@@ -120,7 +120,7 @@ class ShellState:
 
     @property
     def pid(self) -> int:
-        """Process id."""
+        """Process id of the shell."""
         return 2000 if self.process is None else self.process.pid
 
     def complain(self, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Byte channels between two programs on one phone."""
+"""Byte channels between two programs on a phone."""
 
 import asyncio
 import contextlib

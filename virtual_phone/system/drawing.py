@@ -25,7 +25,7 @@ _NAME_BASE = 0.03 / _ROWS
 """Distance from the bottom of a tile to the baseline of its name, relative to the screen."""
 
 PAGE_ROWS = 16
-"""Lines of text on a page."""
+"""Number of lines on a page, including the title."""
 
 
 def blank(width: int, height: int, color: tuple[int, int, int]) -> Image:

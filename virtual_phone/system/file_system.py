@@ -19,12 +19,12 @@ class FileNode:
 
     @property
     def is_folder(self) -> bool:
-        """True for a folder."""
+        """Whether the node is a folder."""
         return self.content is None
 
     @property
     def is_link(self) -> bool:
-        """True for a symbolic link."""
+        """Whether the node is a symbolic link."""
         return stat.S_ISLNK(self.mode)
 
     @property
@@ -76,9 +76,9 @@ def _check_writable(path: str) -> None:
 
 
 class FileSystem:
-    """A small file system; every path is absolute.
+    """A small in-memory file system; all paths are absolute.
 
-    Errors are the `OSError`s that a real file system raises, with the path as file name.
+    Methods raise the same `OSError`s as a real file system, with the path as file name.
     """
 
     def __init__(self, made: Mapping[str, Callable[[int], bytes]] | None = None) -> None:

@@ -37,7 +37,7 @@ class PortListener:
 
 
 class PhoneNetwork:
-    """The ports of one phone."""
+    """Ports and listeners of one phone."""
 
     def __init__(self) -> None:
         self._listeners: dict[str, PortListener] = {}

@@ -1,4 +1,4 @@
-"""Frames of a virtual phone's screen in the formats of `screencap`."""
+"""Frames of a virtual phone's screen, in the output formats of `screencap`."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""The size and rotation of a phone's screen."""
+"""Size and rotation of a phone's screen."""
 
 from virtual_phone.system import screen_frame
 from virtual_phone.system.phone_settings import PhoneSettings

@@ -248,7 +248,7 @@ def _change_mode(node: FileNode, mode: str) -> None:
 
 
 def size_of(node: FileNode) -> int:
-    """Size of a file or folder in bytes."""
+    """Return the size of a file or folder in bytes."""
     return _BLOCK if node.content is None else len(node.content)
 
 
