@@ -50,7 +50,7 @@ PARTS = (
         settings=(),
         old="(returns - baseline) /",
         new="returns /",
-        reason="a constant added to all of them changes nothing",
+        reason="adding a constant to all their rewards changes nothing",
     ),
     Part(
         kind="loss",
@@ -154,7 +154,7 @@ PARTS = (
         settings=("others=0.2",),
         old='state.get("num_open", 1)',
         new="1",
-        reason="restore() loses a part of what state() returned",
+        reason="restore() loses part of what state() returned",
     ),
     Part(
         kind="suite",

@@ -73,7 +73,7 @@ def check_texts(target: type) -> None:
     """Check that a class has the texts for `agentrl list`: its purpose and its paper."""
     for name in ("about", "source"):
         text = getattr(target, name, None)
-        assert isinstance(text, str), f"{target.__name__}.{name} must be a text"
+        assert isinstance(text, str), f"{target.__name__}.{name} must be a string"
         assert text, f"{target.__name__}.{name} is empty"
 
 

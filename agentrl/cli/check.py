@@ -33,7 +33,7 @@ def check(
     settings: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Its keyword arguments; for env, translator and player settings of the job.",
+            help="The target's keyword arguments; for env, translator and player a job's settings.",
             metavar="KEY=VALUE",
         ),
     ] = None,

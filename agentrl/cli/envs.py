@@ -33,7 +33,8 @@ _TEMPLATES = {
 @app.command("list")
 def list_(
     all_: Annotated[
-        bool, typer.Option("--all", help="Also those of Gymnasium and installed packages.")
+        bool,
+        typer.Option("--all", help="Include environments of Gymnasium and installed packages."),
     ] = False,
 ) -> None:
     """List the registered environments.
@@ -121,7 +122,7 @@ def _write_environment(where: Path, name: str) -> Path:
         )
     # The new environment's tests import it by name, and would find the other module.
     if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
-        raise ConfigError(f"{name!r} is the name of an existing module; choose another one")
+        raise ConfigError(f"{name!r} is the name of an existing module; choose another name")
     folder = where / name
     if folder.exists():
         raise ConfigError(f"{folder} already exists; choose another name or another --where")

@@ -74,7 +74,7 @@ _SuiteOption = Annotated[
 ]
 _SamplesOption = Annotated[
     int | None,
-    typer.Option(help="With --suite: how often each seed or question is played, for pass@k."),
+    typer.Option(help="With --suite: number of times each seed or question is played, for pass@k."),
 ]
 _ResumeOption = Annotated[
     bool,

@@ -72,12 +72,8 @@ _Keys = Annotated[
 _ImageRoot = Annotated[
     str | None, typer.Option(help="Folder that contains the images; default: the data's own.")
 ]
-_Subset = Annotated[
-    str | None, typer.Option(help="Configuration (subset) of a data set of the Hub.")
-]
-_Revision = Annotated[
-    str | None, typer.Option(help="Branch, tag or commit of a data set of the Hub.")
-]
+_Subset = Annotated[str | None, typer.Option(help="Configuration (subset) of a Hub data set.")]
+_Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub data set.")]
 
 
 def infer(
@@ -392,8 +388,8 @@ class _ReplyPrinter:
         self._shown = ""
 
     def show(self, text: str) -> None:
-        """Print what is new in the reply so far."""
-        text = text.rstrip("\ufffd")  # of a character that is not complete yet
+        """Print the new part of the reply so far."""
+        text = text.rstrip("\ufffd")  # from a character whose bytes are still incomplete
         if text.startswith(self._shown):
             self._write(text[len(self._shown) :])
             self._shown = text

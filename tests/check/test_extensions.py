@@ -90,7 +90,7 @@ BROKEN = [
     ("driver", "raise AdbRefused(self.read_block())", "return", "refusal", "answered FAIL"),
     ("capture", "return check_lit(serial, picture)", "return picture", "failures", "check_lit"),
     ("capture", "picture)", "picture[..., ::-1].copy())", "picture", "red and blue swapped"),
-    ("sampler", 'state.get("num_open", 1)', "1", "resumed", "restore() loses a part"),
+    ("sampler", 'state.get("num_open", 1)', "1", "resumed", "restore() loses part"),
     ("sampler", "+ others * weights", "", "no_starvation", "was not chosen in 240 steps"),
     ("suite", 'f"{size}{', '"lake" or f"{', "tasks", "two tasks are named 'lake'"),
     ("suite", '"map_name"', '"map_nam"', "environments", "map_nam: FrozenLake-v1 takes no such"),
@@ -226,7 +226,7 @@ def test_a_failed_check_names_the_line_of_the_user_s_code(capsys, tmp_path, monk
     )
     code, said = agentrl(capsys, "check", "reward", "mine.py:reward")
     assert code == 1
-    assert "FAILED  It returns a finite number, or one per turn: " in said
+    assert "FAILED  The reward function returns a finite number, or one per turn: " in said
     assert "(mine.py:5)" in said
     assert "Traceback" not in said
     assert said.splitlines()[-1].endswith("Next: agentrl check reward mine.py:reward")

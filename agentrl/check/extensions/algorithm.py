@@ -26,18 +26,18 @@ def config_of(target: type[Algorithm], settings: Mapping[str, Any]) -> Algorithm
 
 
 def check_description(target: type[Algorithm]) -> None:
-    """It says what it does, and which paper it is from."""
+    """The algorithm's docstring says what it does and which paper it comes from."""
     check_texts(target)
 
 
 def check_settings(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """Its settings survive being saved."""
+    """The algorithm's settings survive a save and load."""
     saved = configuration.from_dict({"algorithm": asdict(config)}).algorithm
     assert saved == config, f"saved and read again, {asdict(config)} becomes {asdict(saved)}"
 
 
 def check_requirements(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """What it requires can be provided."""
+    """The job can provide everything the algorithm requires."""
     algorithm = target(config)
     assert isinstance(algorithm.requires, Requires), (
         f"requires is {type(algorithm.requires).__name__}, must be Requires(...)"
@@ -54,7 +54,7 @@ def check_form(target: type[Algorithm], config: AlgorithmConfig) -> None:
 
 
 def check_layout(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """The same tokens get the same advantages however episodes are laid out."""
+    """A token's advantage does not depend on how episodes are laid out."""
     for algorithm, groups in _cases(target(config)):
         advantage_invariants.layout_invariant(algorithm, groups)
 
@@ -74,13 +74,13 @@ def check_order(target: type[Algorithm], config: AlgorithmConfig) -> None:
 
 
 def check_void_episodes(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """Void episodes, which a fault ended, do not influence others."""
+    """Void episodes (ended by a fault) do not influence the others."""
     for algorithm, groups in _cases(target(config)):
         advantage_invariants.void_invariant(algorithm, groups)
 
 
 def check_shift(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """If it compares siblings, a constant added to all of them changes nothing."""
+    """If siblings are compared, adding a constant to all their rewards changes nothing."""
     if target.compares is None:
         return
     # A later reward is discounted differently for turns at different distances from it.
@@ -90,7 +90,7 @@ def check_shift(target: type[Algorithm], config: AlgorithmConfig) -> None:
 
 
 def check_resampling(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """If it draws episodes again, they are valid, and the same for the same seed."""
+    """Resampled episodes, if any, are valid, and equal for equal seeds."""
     for seed, (algorithm, groups) in enumerate(_cases(target(config))):
         advantage_invariants.resample_invariant(algorithm, groups, seed)
 
@@ -108,18 +108,18 @@ def check_hooks(target: type[Algorithm], config: AlgorithmConfig) -> None:
 
 
 def check_loss_form(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """Its loss and gradient are finite, also for tokens whose probability changed a lot."""
+    """Loss and gradient are finite, even for tokens whose probability changed a lot."""
     loss_invariants.form_invariant(target(config).loss, 0.0, 0.5, 1e4)
 
 
 def check_loss_splits(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """Splitting a batch changes neither loss nor gradient, nor does the order of its tokens."""
+    """Splitting a batch or reordering its tokens changes neither loss nor gradient."""
     loss_invariants.split_invariant(target(config).loss)
     loss_invariants.order_invariant(target(config).loss)
 
 
 def check_loss_without_advantage(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """Tokens with advantage 0 have no gradient, unless it requires all tokens."""
+    """Tokens with advantage 0 have no gradient, unless the algorithm requires all tokens."""
     algorithm = target(config)
     if not algorithm.requirements().all_tokens:
         loss_invariants.idle_invariant(algorithm.loss)

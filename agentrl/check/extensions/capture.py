@@ -22,12 +22,12 @@ _FAULTS = ("truncated", "header", "empty", "black", "secure")
 
 
 def check_installed(target: type[Capture]) -> None:
-    """Its library is installed."""
+    """The library that the capture method needs is installed."""
     target.check_installed()
 
 
 def check_picture(target: type[Capture]) -> None:
-    """Its picture is uint8[H, W, 3], RGB, and what the screen shows."""
+    """A picture is uint8[H, W, 3], RGB, and shows the screen."""
     with _phone(target) as phone:
         picture, expected = _frame(phone.screen.capture), _screencap(phone)
         assert isinstance(picture, np.ndarray), f"frame() returned {type(picture).__name__}"
@@ -40,7 +40,7 @@ def check_picture(target: type[Capture]) -> None:
 
 
 def check_owned(target: type[Capture]) -> None:
-    """A picture never changes: a later one has memory of its own."""
+    """A picture never changes: each capture has its own memory."""
     with _phone(target) as phone:
         first = _frame(phone.screen.capture)
         kept = first.copy()
@@ -51,7 +51,7 @@ def check_owned(target: type[Capture]) -> None:
 
 
 def check_fresh(target: type[Capture]) -> None:
-    """A picture is never older than the call: each touch shows in the next one."""
+    """A picture is never older than the call: each touch shows in the next picture."""
     with _phone(target) as phone:
         for _ in range(4):
             before = _frame(phone.screen.capture)
@@ -78,7 +78,7 @@ def check_failures(target: type[Capture]) -> None:
             )
         set_fault(phone, "capture", "")
         assert images_match(_frame(phone.screen.capture), expected), (
-            "it does not work after failures"
+            "the capture does not work after failures"
         )
 
 
@@ -110,7 +110,7 @@ def check_deadline(target: type[Capture]) -> None:
 
 
 def check_close(target: type[Capture]) -> None:
-    """It may be closed twice, and starts again at the next call."""
+    """The capture can be closed twice, and restarts at the next call."""
     with _phone(target) as phone:
         _frame(phone.screen.capture)
         phone.screen.capture.close()

@@ -22,7 +22,7 @@ _REPLY = (40, 41, 42)
 
 
 def check_it_opens(target: type[ChatFormat], settings: Mapping[str, Any]) -> None:
-    """It fits the model, and its end token is one that no text can contain."""
+    """The format fits the model, and no text can contain its end token."""
     encoder = _encoder(target, settings)
     names = {id: name for name, id in encoder.chat_model.token_ids.items()}
     assert encoder.end_id in names, f"end_id={encoder.end_id} is not a special token of the model"
@@ -34,7 +34,7 @@ def check_it_opens(target: type[ChatFormat], settings: Mapping[str, Any]) -> Non
 def check_every_prompt_extends_the_previous_one(
     target: type[ChatFormat], settings: Mapping[str, Any]
 ) -> None:
-    """A prompt is the previous one, the reply with its end token, and the next message."""
+    """A prompt is the previous prompt, the reply with its end token, and the next message."""
     encoder = _encoder(target, settings)
     talk, said = Conversation(encoder, "Play."), tuple[int, ...]()
     for turn in range(3):
@@ -60,7 +60,7 @@ def check_messages_are_in_the_prompt(target: type[ChatFormat], settings: Mapping
 
 
 def check_no_text_passes_for_a_turn(target: type[ChatFormat], settings: Mapping[str, Any]) -> None:
-    """A message that spells the marks of turns has none of their tokens."""
+    """A message that spells out turn markers contains none of their tokens."""
     encoder = _encoder(target, settings)
     tokens = encoder.chat_model.token_ids
     plain = Conversation(encoder, "").observe(Message(role="user", text="hello")).token_ids

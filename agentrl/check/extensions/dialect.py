@@ -29,7 +29,7 @@ _MALFORMED = (
 
 
 def check_spelling_and_parsing_agree(target: type[Dialect]) -> None:
-    """Each action that the dialect says is parsed as the same action."""
+    """Each action that the dialect spells is parsed as the same action."""
     dialect = target()
     assert dialect.says, f"{target.__name__}.says is empty: list the types of its actions"
     for size in SCREENS:
@@ -40,7 +40,7 @@ def check_spelling_and_parsing_agree(target: type[Dialect]) -> None:
 
 
 def check_positions_stay_on_the_screen(target: type[Dialect]) -> None:
-    """A tap anywhere is spelled and parsed as the same place, on phones and a tablet."""
+    """A tap anywhere on a phone or tablet is spelled and parsed as the same place."""
     dialect = target()
     for size in SCREENS:
         for seen in (size, (size[0] // 3, size[1] // 3)):
@@ -75,7 +75,7 @@ def check_malformed_replies_are_refused(target: type[Dialect]) -> None:
 
 
 def check_the_prompt_mentions_every_action(target: type[Dialect]) -> None:
-    """The prompt says how each action is written, and leaves out those that are not accepted."""
+    """The prompt says how to write each accepted action, and mentions no others."""
     dialect = target()
     screen = dialect.screen(SCREENS[0])
     full = _prompt(dialect, dialect.says)

@@ -23,7 +23,7 @@ _GRACE_S = 5.0
 
 
 def check_lists_phones(target: type[AdbSocket]) -> None:
-    """It lists the phones of the adb server."""
+    """The driver lists the adb server's phones."""
     with probe_phone() as phone:
         found = _server(target).devices()
         assert found.get(phone.serial) == "device", (
@@ -63,13 +63,13 @@ def check_deadline(target: type[AdbSocket]) -> None:
                 link.request("host:version")
             except TimeoutError:
                 waited_s = time.monotonic() - started
-                assert waited_s < _SHORT_S + _GRACE_S, f"it waited {waited_s:.1f} s"
+                assert waited_s < _SHORT_S + _GRACE_S, f"waited {waited_s:.1f} s"
                 return
     raise AssertionError("check_accepted() returned without an answer")
 
 
 def check_close(target: type[AdbSocket]) -> None:
-    """Closing it ends a read in another thread."""
+    """Closing a connection ends a read in another thread."""
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         link = target("127.0.0.1", listener.getsockname()[1], Deadline(60.0))
@@ -90,7 +90,7 @@ def check_close(target: type[AdbSocket]) -> None:
 
 
 def check_plays(target: type[AdbSocket]) -> None:
-    """A phone is captured, tapped and typed on through it."""
+    """The driver can capture, tap and type on a phone."""
     with probe_phone(driver=reference(target)) as phone:
         before = phone.screenshot()
         phone.perform(Tap(0.5, 0.25))
@@ -103,17 +103,17 @@ def check_plays(target: type[AdbSocket]) -> None:
 
 
 def check_large_answers(target: type[AdbSocket]) -> None:
-    """Frames arrive whole, and equal to those of adbutils."""
+    """Frames arrive whole and equal the frames that adbutils reads."""
     with probe_phone(driver=reference(target)) as phone:
         frames = [phone.screenshot() for _ in range(5)]
         with closing(AdbPhone(AdbServer.from_environment(), phone.serial)) as usual:
             expected = usual.screenshot()
         for frame in frames:
-            assert np.array_equal(frame, expected), "a frame differs from the one of adbutils"
+            assert np.array_equal(frame, expected), "a frame differs from adbutils' frame"
 
 
 def check_offline(target: type[AdbSocket]) -> None:
-    """A phone that is not connected is offline."""
+    """Using a phone that is not connected raises DeviceOffline."""
     transport = DeviceTransport(_server(target), _NO_PHONE)
     try:
         with transport.opened("shell:true", Deadline(_GRACE_S)):

@@ -34,8 +34,8 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _REPLY = 8
 TOLERANCE = 2e-3
-"""Largest accepted difference of a log-probability from that of transformers."""
-_REPLIES = "Its replies are complete, and their log-probabilities right"
+"""Largest accepted difference between a log-probability and transformers' value."""
+_REPLIES = "Replies are complete, and their log-probabilities are right"
 _CHAT = "not run: the model of a ChatEngine is behind a server; play with it by `agentrl eval`"
 
 
@@ -50,7 +50,7 @@ def blocking(check: Callable[_P, Coroutine[Any, Any, _R]]) -> Callable[_P, _R]:
 
 
 def check_arguments(target: type[Engine], settings: Mapping[str, Any]) -> None:
-    """It accepts these arguments, and its packages are installed."""
+    """The engine accepts these arguments, and the packages it needs are installed."""
     rollout = RolloutConfig(engine=reference(target), engine_kwargs=dict(settings))
     target.check(rollout)
     if lacking := target.missing_packages(rollout):
@@ -66,7 +66,7 @@ def check_arguments(target: type[Engine], settings: Mapping[str, Any]) -> None:
 
 
 def check_abilities(target: type[Engine], settings: Mapping[str, Any]) -> None:
-    """It can do what its capabilities say."""
+    """The engine can do what its capabilities say."""
     able = target.capabilities
     assert issubclass(target, TokenEngine | ChatEngine), (
         f"{target.__name__} must be a subclass of TokenEngine or ChatEngine"
@@ -79,13 +79,13 @@ def check_abilities(target: type[Engine], settings: Mapping[str, Any]) -> None:
     for name, is_able in (("load_adapter", able.max_lora_rank > 0), ("sleep", able.sleeps)):
         own = getattr(target, name, None) is not getattr(TokenEngine, name)
         assert not is_able or (needs_model and own), (
-            f"its capabilities promise what {name} does, which {target.__name__} does not define"
+            f"the capabilities promise {name}(), which {target.__name__} does not define"
         )
 
 
 @blocking
 async def check_replies(target: type[Engine], settings: Mapping[str, Any]) -> Finding:
-    """Its replies are complete, and their log-probabilities those of the sampled distribution."""
+    """Replies are complete, with log-probabilities from the distribution that was sampled."""
     if not issubclass(target, TokenEngine):
         return ok(_REPLIES, _CHAT)
     worst = 0.0
@@ -100,7 +100,7 @@ async def check_replies(target: type[Engine], settings: Mapping[str, Any]) -> Fi
                 found = logprob_difference(folder, encoder, prompt, reply, temperature)
                 worst = max(worst, found)
         assert worst <= TOLERANCE, (
-            f"log-probabilities differ by up to {worst:.3g} from those of transformers, after "
+            f"log-probabilities differ by up to {worst:.3g} from transformers', after "
             f"temperature and with banned tokens masked (expected: at most {TOLERANCE})"
         )
         if target.capabilities.reproducible:
@@ -136,7 +136,7 @@ def _check_form(encoder: ChatEncoder, reply: Reply) -> None:
 
 @blocking
 async def check_weights(target: type[Engine], settings: Mapping[str, Any]) -> Finding | None:
-    """It plays with the weights that it has loaded, and rejects those of another model."""
+    """The engine plays with the weights it has loaded, and rejects another model's weights."""
     from safetensors.torch import load_file, save_file
 
     if not issubclass(target, TokenEngine) or not target.capabilities.trains:
@@ -152,8 +152,8 @@ async def check_weights(target: type[Engine], settings: Mapping[str, Any]) -> Fi
             assert reply.version == 7, f"replies report version {reply.version} of the weights"
             worst = logprob_difference(other, encoder, prompt, reply)
             assert worst <= TOLERANCE, (
-                f"after load_weights its log-probabilities differ by up to {worst:.3g} from those "
-                "of the new weights"
+                f"after load_weights, log-probabilities differ by up to {worst:.3g} from what the "
+                "new weights give"
             )
         incomplete = load_file(other / "model.safetensors")
         incomplete.pop(sorted(incomplete)[0])
@@ -172,9 +172,9 @@ async def check_weights(target: type[Engine], settings: Mapping[str, Any]) -> Fi
 
 @blocking
 async def check_close(target: type[Engine], settings: Mapping[str, Any]) -> Finding | None:
-    """It can be closed twice, also before it was started, and then answers no more."""
+    """The engine can be closed twice, even before it is started, and then stops answering."""
     if not issubclass(target, TokenEngine):
-        return ok("It can be closed", _CHAT)
+        return ok("The engine can be closed", _CHAT)
     async with started(target, **settings) as (engine, folder):
         unused = target(EngineSettings(folder=folder, max_context=1024), **settings)
         await unused.close()

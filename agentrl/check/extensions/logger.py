@@ -21,18 +21,18 @@ _FIRST = {"train/reward": 0.5, "learner/loss": 0.25, "rollout/tokens_per_s": 900
 
 
 def check_installed(target: type[Logger], settings: Mapping[str, Any]) -> None:
-    """Its library is installed, and its constructor accepts the keyword arguments."""
+    """The logger's library is installed, and the constructor accepts the keyword arguments."""
     check_loggers([_entry(target, settings)])
 
 
 def check_ends_at_once(target: type[Logger], settings: Mapping[str, Any]) -> None:
-    """It survives a job that ends before its first step."""
+    """The logger survives a job that ends before its first step."""
     with _opened(target, settings):
         pass
 
 
 def check_whole_job(target: type[Logger], settings: Mapping[str, Any]) -> None:
-    """It survives a whole job: warm start, training, evaluations and results."""
+    """The logger survives a whole job: warm start, training, evaluations and results."""
     with _opened(target, settings) as logger:
         logger.stage("warm start")
         logger.progress(0, 10, "")
@@ -46,7 +46,7 @@ def check_whole_job(target: type[Logger], settings: Mapping[str, Any]) -> None:
 
 
 def check_any_metrics(target: type[Logger], settings: Mapping[str, Any]) -> None:
-    """It accepts metrics that come and go, and values that are not finite."""
+    """The logger accepts metrics that come and go, and values that are not finite."""
     with _opened(target, settings) as logger:
         logger.stage(TRAINING)
         logger.log(TRAINING, 1, _FIRST)
@@ -55,7 +55,7 @@ def check_any_metrics(target: type[Logger], settings: Mapping[str, Any]) -> None
 
 
 def check_resumed(target: type[Logger], settings: Mapping[str, Any]) -> None:
-    """It continues in the folder of a job that is resumed, which repeats steps."""
+    """The logger continues in the folder of a resumed job, which repeats steps."""
     with TemporaryDirectory(prefix="agentrl-check-") as folder:
         for first in (1, 2):
             with _opened(target, settings, Path(folder)) as logger:
@@ -67,7 +67,7 @@ def check_resumed(target: type[Logger], settings: Mapping[str, Any]) -> None:
 
 
 def check_metrics_unchanged(target: type[Logger], settings: Mapping[str, Any]) -> None:
-    """It does not change the metrics, which other loggers get as well."""
+    """The logger does not change the metrics, which other loggers get as well."""
     given = dict(_FIRST)
     with _opened(target, settings) as logger:
         logger.stage(TRAINING)
@@ -76,7 +76,7 @@ def check_metrics_unchanged(target: type[Logger], settings: Mapping[str, Any]) -
 
 
 def check_speed(target: type[Logger], settings: Mapping[str, Any]) -> None:
-    """A step is logged in less than a second, since the job waits for it."""
+    """Logging a step, which blocks the job, takes less than a second."""
     with _opened(target, settings) as logger:
         logger.stage(TRAINING)
         seconds = []

@@ -20,23 +20,23 @@ def config_of(target: type[PolicyLoss], settings: Mapping[str, Any]) -> LossConf
 
 
 def check_description(target: type[PolicyLoss]) -> None:
-    """It says what it does, and which paper it is from."""
+    """The loss's docstring says what it does and which paper it comes from."""
     check_texts(target)
 
 
 def check_settings(target: type[PolicyLoss], config: LossConfig) -> None:
-    """Its settings survive being saved."""
+    """The loss's settings survive a save and load."""
     saved = algorithm_config("grpo", loss=asdict(config)).loss
     assert saved == config, f"saved and read again, {config} becomes {saved}"
 
 
 def check_form(target: type[PolicyLoss], config: LossConfig) -> None:
-    """Loss and gradient are finite, one for each token, at small and usual changes."""
+    """Each token has a finite loss and gradient when probabilities change as usual or less."""
     loss_invariants.form_invariant(target(config), 0.0, 0.5)
 
 
 def check_far_tokens(target: type[PolicyLoss], config: LossConfig) -> None:
-    """Loss and gradient are finite where probabilities changed a lot: bound the log-ratio."""
+    """Loss and gradient stay finite where probabilities changed a lot: bound the log-ratio."""
     loss_invariants.form_invariant(target(config), 1e4)
 
 

@@ -26,7 +26,7 @@ _TEXT_IDS = [33, 34, 35]
 
 
 def check_it_reads_the_model(target: type[ModelAdapter], settings: Mapping[str, Any]) -> None:
-    """It reads the model's folder, and names its own image tokens among those that are banned."""
+    """The adapter reads the model's folder and bans its own image tokens."""
     adapter = _encoder(target, settings).model_adapter
     token = adapter.image_token_id
     assert token is None or token in adapter.banned_token_ids, (
@@ -41,7 +41,7 @@ def check_it_reads_the_model(target: type[ModelAdapter], settings: Mapping[str, 
 def check_prompts_equal_those_of_transformers(
     target: type[ModelAdapter], settings: Mapping[str, Any]
 ) -> None:
-    """Image tokens and prompts are those of the model's own processor and chat template."""
+    """Image tokens and prompts match the model's own processor and chat template."""
     check_template(_encoder(target, settings), folder_of(settings))
 
 

@@ -38,7 +38,7 @@ def checks_of(target: Any, settings: Sequence[str]) -> list[Check]:
     return [
         Check(
             name="episode",
-            description="Its replies are valid actions",
+            description="The player's replies are valid actions",
             run=partial(env_checks.check_player, config, _NAME),
         ),
         Check(

@@ -23,20 +23,20 @@ _EPISODES = 20
 
 
 def check_arguments(target: Any, settings: Mapping[str, Any]) -> None:
-    """It accepts its keyword arguments."""
+    """The reward function accepts the keyword arguments."""
     _functions(target, settings).close()
 
 
 def check_finite(target: Any, settings: Mapping[str, Any]) -> None:
-    """It returns a finite number, or one per turn."""
+    """The reward function returns a finite number, or one per turn."""
     with _functions(target, settings) as functions:
         for episode in _episodes(settings):
             _score(functions, episode, settings)
 
 
 def check_repeatable(target: Any, settings: Mapping[str, Any]) -> None:
-    """The same episode has the same reward each time, also in another process."""
-    # Each has a process of its own.
+    """An episode's reward is the same each time, even in another process."""
+    # Each runs in its own process.
     with _functions(target, settings) as one, _functions(target, settings) as other:
         for episode in _episodes(settings):
             first = _score(one, episode, settings).components
@@ -53,7 +53,7 @@ def check_batches(target: Any, settings: Mapping[str, Any]) -> None:
 
 
 def check_ends(target: Any, settings: Mapping[str, Any]) -> None:
-    """Truncated episodes, episodes of one turn and empty ones are scored too."""
+    """Truncated, one-turn and empty episodes are scored too."""
     with _functions(target, settings) as functions:
         _score(functions, truncated(_episodes(settings)[0]), settings)
         # Made-up episodes lack the columns of a run's data set.
@@ -90,5 +90,5 @@ def _episodes(settings: Mapping[str, Any]) -> list[Episode]:
     run = open_run(settings["run"])
     valid = [one.id for one in run.episodes() if not one.outcome.void][:_EPISODES]
     if not valid:
-        raise ConfigError(f"run={settings['run']}: it has no valid episode")
+        raise ConfigError(f"run={settings['run']}: the run has no valid episode")
     return [run.episode(id).episode for id in valid]

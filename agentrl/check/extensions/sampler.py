@@ -42,22 +42,22 @@ def config_of(target: type[TaskSampler], settings: Mapping[str, Any]) -> Sampler
 
 
 def check_settings(target: type[TaskSampler], config: SamplerConfig) -> None:
-    """It says what it does, and its settings survive being saved."""
+    """The sampler's docstring says what it does, and its settings survive a save and load."""
     text = getattr(target, "about", None)
-    assert isinstance(text, str), f"{target.__name__}.about must be a text"
+    assert isinstance(text, str), f"{target.__name__}.about must be a string"
     saved = configuration.from_dict({"sampling": asdict(config)}).sampling
     assert saved == config, f"saved and read again, {asdict(config)} becomes {asdict(saved)}"
 
 
 def check_choice(target: type[TaskSampler], config: SamplerConfig) -> None:
-    """It chooses as many tasks of the job as there are groups, whatever happens to them."""
+    """The sampler chooses one of the job's tasks per group, whatever the outcomes."""
     for solved in (0.0, 0.5, 1.0):
         with _folder() as folder:
             _train(_made(config, folder), solved, range(1, _STEPS))
 
 
 def check_no_starvation(target: type[TaskSampler], config: SamplerConfig) -> None:
-    """Every task is chosen again and again, however it was solved."""
+    """Every task keeps being chosen, however often it was solved."""
     for solved in (0.0, 1.0):
         with _folder() as folder:
             sampler = _made(config, folder)
@@ -76,7 +76,7 @@ def check_no_starvation(target: type[TaskSampler], config: SamplerConfig) -> Non
 
 
 def check_resumed(target: type[TaskSampler], config: SamplerConfig) -> None:
-    """Restored from a checkpoint, it goes on to choose the same tasks."""
+    """A sampler restored from a checkpoint continues with the same choices."""
     with _folder() as folder:
         sampler = _made(config, folder)
         _train(sampler, 0.5, range(1, 20))
@@ -86,7 +86,7 @@ def check_resumed(target: type[TaskSampler], config: SamplerConfig) -> None:
         resumed.tasks.restore(sampler.tasks.state(19))
         resumed.restore(json.loads(saved))
         assert json.loads(json.dumps(resumed.state())) == json.loads(saved), (
-            "restore() loses a part of what state() returned"
+            "restore() loses part of what state() returned"
         )
         before = [[p.task for p in step] for step in _train(sampler, 0.5, range(20, 30))]
         again = [[p.task for p in step] for step in _train(resumed, 0.5, range(20, 30))]
@@ -94,18 +94,18 @@ def check_resumed(target: type[TaskSampler], config: SamplerConfig) -> None:
 
 
 def check_bounded(target: type[TaskSampler], config: SamplerConfig) -> None:
-    """Its state does not grow with the number of steps."""
+    """The sampler's state does not grow with the number of steps."""
     with _folder() as folder:
         sampler = _made(config, folder)
         _train(sampler, 0.5, range(1, 101))
         size = len(json.dumps(sampler.state()))
         _train(sampler, 0.5, range(101, 201))
         grown = len(json.dumps(sampler.state()))
-        assert grown < 1.5 * size + 1000, f"it grew from {size} to {grown} characters in 100 steps"
+        assert grown < 1.5 * size + 1000, f"grew from {size} to {grown} characters in 100 steps"
 
 
 def check_metrics(target: type[TaskSampler], config: SamplerConfig) -> None:
-    """Its metrics are finite numbers."""
+    """The sampler's metrics are finite numbers."""
     with _folder() as folder:
         sampler = _made(config, folder)
         _train(sampler, 0.5, range(1, 10))

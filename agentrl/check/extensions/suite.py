@@ -8,17 +8,17 @@ from agentrl.training.evaluation.suite import EvaluationSuite, SuiteTask, tasks_
 
 
 def check_tasks(target: type[EvaluationSuite]) -> None:
-    """It has tasks, with different names and at least one episode each."""
+    """The suite has tasks, with different names and at least one episode each."""
     _tasks(target)
 
 
 def check_repeatable(target: type[EvaluationSuite]) -> None:
-    """Its tasks are the same each time."""
+    """The suite's tasks are the same each time it is loaded."""
     assert _tasks(target) == _tasks(target), "two instances differ; draw nothing at random"
 
 
 def check_environments(target: type[EvaluationSuite]) -> None:
-    """Its environments exist and accept their arguments."""
+    """The suite's environments exist and accept their arguments."""
     for task in _tasks(target):
         if task.env is not None:
             find_env(task.env)
@@ -27,7 +27,7 @@ def check_environments(target: type[EvaluationSuite]) -> None:
 
 
 def check_held_out(target: type[EvaluationSuite]) -> None:
-    """Its seeds are held out: nothing is ever trained on them."""
+    """The suite's seeds are held out: nothing is ever trained on them."""
     for task in _tasks(target):
         check_evaluation_seeds(task.seeds_of(EvalConfig(), task.episodes or 1))
 

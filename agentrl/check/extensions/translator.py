@@ -39,9 +39,9 @@ def checks_of(target: Any, settings: Sequence[str]) -> list[Check]:
     run: dict[str, tuple[str, Callable[[], Finding | None]]] = {
         "instructions": ("instructions", partial(env_checks.check_instructions, config)),
         "observations": ("shown to the model", partial(env_checks.check_observation, play_twice)),
-        "messages": ("Each <image> of a message has its image", partial(_check_messages, config)),
+        "messages": ("Each <image> in a message has an image", partial(_check_messages, config)),
         "replies": ("replies", partial(env_checks.check_replies, config)),
-        "players": ("Replies of the players become actions", partial(_check_players, config)),
+        "players": ("The players' replies become actions", partial(_check_players, config)),
         "no_action": ("no_action() is an action or None", partial(_check_no_action, config)),
         "memory": ("A reply means the same each time", partial(_check_memory, config)),
     }

@@ -35,15 +35,13 @@ _DEADLINE_S = 120.0
 
 
 def check_needs(target: type[WeightTransport]) -> Finding:
-    """There is an engine that it can reach, and GPUs as it needs them."""
-    return ok(
-        "There is an engine that it can reach", f"checked with {_engine_for(target).__name__}"
-    )
+    """The engine and GPUs that the transport needs are available."""
+    return ok("The engine and GPUs are available", f"checked with {_engine_for(target).__name__}")
 
 
 @blocking
 async def check_weights_arrive(target: type[WeightTransport]) -> None:
-    """Engines play with each version that is published, with and without checksums."""
+    """Engines play with each published version, with and without checksums."""
     from safetensors.torch import load_file
 
     async with _opened(target) as (engine, folder):
@@ -92,12 +90,12 @@ def check_all_ranks(target: type[WeightTransport]) -> Finding | None:
 
 @blocking
 async def check_damaged_update(target: type[WeightTransport]) -> Finding | None:
-    """An update of which a weight is missing, or which has another checksum, is an EngineError."""
+    """An update with a missing weight or a wrong checksum raises EngineError."""
     from safetensors.torch import load_file
 
     if not issubclass(target, StreamedTransport):
         return ok(
-            "A damaged update is an EngineError", "not a StreamedTransport: engines verify the file"
+            "A damaged update raises EngineError", "not a StreamedTransport: engines verify files"
         )
     # Each on its own engine: either update may leave an engine that has to be restarted.
     for is_missing in (False, True):

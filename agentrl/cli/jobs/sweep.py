@@ -23,7 +23,9 @@ def sweep(
     ],
     name: Annotated[
         str | None,
-        typer.Option(help="The folder of the runs, below runs; repeat it to continue a sweep."),
+        typer.Option(
+            help="Folder of the sweep, below runs; give the same name to continue a sweep."
+        ),
     ] = None,
     parallel: Annotated[int, typer.Option(help="How many jobs run at once.", min=1)] = 1,
     dry_run: Annotated[
