@@ -22,7 +22,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("agentrl", "rewards", "envs", "virtual_phone")
-SIZES = (16, 20, 24, 28, 32, 40, 48, 64, 128, 256, 512, 1024, 2048)
+SIZES = (16, 20, 24, 28, 32, 40, 48, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 NOTABLE_S = 0.004
 METHODS = ("search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer")
 FLAGS = re.compile(r"re\.[A-Z]+(?: \| re\.[A-Z]+)*")

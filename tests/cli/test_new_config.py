@@ -89,7 +89,7 @@ def test_the_schema_describes_settings_and_is_written(tmp_path: Path, capsys: An
     assert cli.run(["schema", "--out", str(out)]) == 0
     assert "yaml-language-server: $schema=" in capsys.readouterr().out
     turns = json.loads(out.read_text())["properties"]["env"]["properties"]["max_turns"]
-    assert turns["description"] == "An episode is truncated after this many turns."
+    assert turns["description"] == "Number of turns after which an episode is truncated."
     assert (turns["exclusiveMinimum"], turns["maximum"]) == (0, 100_000)
 
 

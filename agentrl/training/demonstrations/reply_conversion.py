@@ -28,7 +28,8 @@ GESTURES = {
 """Gestures and keys that a user interface may offer, each with an example reply."""
 _NO_ACTION = "qzx"
 _ANY_TAG = rf"</?(?:{'|'.join(_TAGS)})>"
-_TAGGED = re.compile(rf"<({'|'.join(_TAGS)})>((?:(?!{_ANY_TAG}).)*+)</\1>", re.DOTALL)
+# Not possessive: Python 3.11.0 to 3.11.4 match a lookahead in a possessive repetition wrongly.
+_TAGGED = re.compile(rf"<({'|'.join(_TAGS)})>((?:(?!{_ANY_TAG}).)*)</\1>", re.DOTALL)
 
 
 def parse_typed(translator: Translator, text: str) -> str:
