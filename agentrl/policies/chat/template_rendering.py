@@ -1,6 +1,7 @@
 """Find a model's chat template and render it in a sandbox, as transformers does."""
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -19,6 +20,9 @@ TODAY = datetime(2024, 7, 26)
 """Fixed date for templates that print today's: prompts must not depend on the day of a run."""
 MAX_CHARS = 10_000_000
 """Maximum length of a rendered conversation."""
+DEADLINE_S = 10.0
+"""Time limit of one rendering; the sandbox bounds a single `range`, but not nested loops."""
+_CHECK = "agentrl_check_deadline"
 _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
@@ -79,9 +83,15 @@ def render(
         tools: definitions of functions.
 
     Raises:
-        ConfigError: the template fails on these messages, or its output is too long.
+        ConfigError: the template fails on these messages, its output is too long, or rendering
+            takes longer than `DEADLINE_S`.
     """
-    texts, length = list[str](), 0
+    texts, length, end = list[str](), 0, time.monotonic() + DEADLINE_S
+
+    def check_deadline() -> None:
+        if time.monotonic() > end:
+            raise TimeoutError(f"it is not rendered within {DEADLINE_S:g} s")
+
     try:
         for text in _compiled(template).generate(
             messages=[dict(message) for message in messages],
@@ -89,6 +99,7 @@ def render(
             documents=None,
             add_generation_prompt=reply,
             **variables,
+            **{_CHECK: check_deadline},
         ):
             texts.append(text)
             length += len(text)
@@ -123,7 +134,12 @@ def _compiled(template: str) -> Any:
         value, **({"ensure_ascii": False} | options)
     )
     environment.globals["raise_exception"] = _raise
-    return environment.from_string(template)
+    tree = environment.parse(template)
+    # Loops that write nothing never return control to the caller: check the time in each iteration.
+    for loop in list(tree.find_all(nodes.For)):
+        check = nodes.Call(nodes.Name(_CHECK, "load"), [], [], None, None)
+        loop.body.insert(0, nodes.ExprStmt(check).set_lineno(loop.lineno, override=True))
+    return environment.from_string(tree)
 
 
 def _raise(message: str) -> None:
