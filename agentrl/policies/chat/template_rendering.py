@@ -101,6 +101,7 @@ def render(
             **variables,
             **{_CHECK: check_deadline},
         ):
+            check_deadline()
             texts.append(text)
             length += len(text)
             if length > MAX_CHARS:
@@ -135,10 +136,14 @@ def _compiled(template: str) -> Any:
     )
     environment.globals["raise_exception"] = _raise
     tree = environment.parse(template)
-    # Loops that write nothing never return control to the caller: check the time in each iteration.
+    # `render` checks the time at each text that it gets. Other loops check it in each iteration:
+    # those that do not begin by writing, or whose output is collected by a block around them.
+    blocks = tree.find_all((nodes.Macro, nodes.CallBlock, nodes.FilterBlock, nodes.AssignBlock))
+    collected = [loop for block in blocks for loop in block.find_all(nodes.For)]
     for loop in list(tree.find_all(nodes.For)):
-        check = nodes.Call(nodes.Name(_CHECK, "load"), [], [], None, None)
-        loop.body.insert(0, nodes.ExprStmt(check).set_lineno(loop.lineno, override=True))
+        if loop in collected or not isinstance(next(iter(loop.body), None), nodes.Output):
+            check = nodes.Call(nodes.Name(_CHECK, "load"), [], [], None, None)
+            loop.body.insert(0, nodes.ExprStmt(check).set_lineno(loop.lineno, override=True))
     return environment.from_string(tree)
 
 
