@@ -122,7 +122,7 @@ class EnvRegistration:
 _ENVS: dict[str, EnvRegistration] = {}
 _RANDOM = {"random": "agentrl.actions.space_translator:RandomPlayer"}
 """Players of environments with the default translator."""
-_REMOTE = "agentrl.rollout.environments.remote_env:make_remote_env"
+_REMOTE = "agentrl.rollout.environments.env_client:make_remote_env"
 _FOREIGN = {
     "http://": _REMOTE,
     "https://": _REMOTE,

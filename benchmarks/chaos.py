@@ -47,8 +47,8 @@ from agentrl.policies.open_model import open_scaler
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.env_pool import open_env_pool
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import load_player
-from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode

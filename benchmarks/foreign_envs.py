@@ -18,7 +18,7 @@ from agentrl.config import Config, EnvConfig
 from agentrl.errors import AgentRLError
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments.env_interface import read_interface
-from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Episode, without_placeholders

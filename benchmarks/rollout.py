@@ -22,8 +22,8 @@ from agentrl.policies.engines.engine import Sampling, TokenEngine
 from agentrl.policies.models.model_source import resolve_model
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import load_player
-from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds

@@ -159,7 +159,7 @@ _LONGEST_FIRST = (
     "training/trainer/test_training_samples.py",
     "phone_page/test_page_jobs.py",
     "viewer/test_viewer_server.py",
-    "viewer/test_server_app.py",
+    "viewer/test_run_app.py",
     "training/learner/test_ranks.py",
     "rollout/workers/test_rollout_worker.py",
     "training/learner/test_lora_adapters.py",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from agentrl.algorithms.grpo import GRPO
 from agentrl.algorithms.ppo import PPOLoss
-from agentrl.config import AlgorithmConfig, LossConfig, OverlongConfig, SamplingConfig
+from agentrl.config import AlgorithmConfig, GroupFilterConfig, LossConfig, OverlongConfig
 
 
 class DAPOAlgorithm(GRPO):
@@ -20,5 +20,7 @@ class DAPOAlgorithm(GRPO):
         """The paper's settings."""
 
         loss: LossConfig = field(default_factory=lambda: PPOLoss.Config(name="ppo", clip_high=0.28))
-        sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(filter_groups=True))
+        sampling: GroupFilterConfig = field(
+            default_factory=lambda: GroupFilterConfig(filter_groups=True)
+        )
         overlong: OverlongConfig = field(default_factory=lambda: OverlongConfig(buffer=0.2))

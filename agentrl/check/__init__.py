@@ -16,7 +16,7 @@ check raises AssertionError or ConfigError. If the settings form a section of th
 the module defines `config_of(target, settings)`, and its checks get that section, made once. A
 module whose checks depend on the target defines `checks_of(target, settings)` instead. If a kind
 accepts only certain settings, `SETTINGS` lists them.
-`agentrl.check.fixtures` has pytest fixtures.
+`agentrl.check.pytest_fixtures` has pytest fixtures.
 """
 
 from agentrl.check.extension_listing import Listed, listed, point_of, points

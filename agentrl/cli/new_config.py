@@ -65,7 +65,7 @@ def init(
     # Column names can be guessed for some data sets only, and Hub data sets are not read.
     if data is not None and Path(data).exists():
         from agentrl import config as configuration
-        from agentrl.rollout.environments.resolved_env import resolve_env
+        from agentrl.rollout.environments.env_plan import resolve_env
 
         try:
             resolve_env(configuration.load(file).env).check_arguments()

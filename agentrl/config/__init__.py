@@ -4,12 +4,12 @@ from agentrl.config.algorithm_settings import (
     Aggregate,
     AlgorithmConfig,
     CriticConfig,
+    GroupFilterConfig,
     ImplicitRewardConfig,
     ImportanceConfig,
     KLConfig,
     LossConfig,
     OverlongConfig,
-    SamplingConfig,
 )
 from agentrl.config.changed_settings import changed_settings, flat_settings
 from agentrl.config.device_settings import DeadlinesConfig, DevicesConfig
@@ -60,8 +60,8 @@ from agentrl.config.model_record import (
 )
 from agentrl.config.model_settings import LoraConfig, ModelConfig
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
-from agentrl.config.sampling_settings import MixtureConfig, SamplerConfig
 from agentrl.config.selected_sections import algorithm_defaults, sampler_defaults
+from agentrl.config.task_settings import MixtureConfig, SamplerConfig
 from agentrl.config.training_settings import (
     OptimConfig,
     RecordedFilterConfig,
@@ -83,6 +83,7 @@ __all__ = [
     "EnvConfig",
     "EvalConfig",
     "FinetuningConfig",
+    "GroupFilterConfig",
     "History",
     "ImplicitRewardConfig",
     "ImportanceConfig",
@@ -102,7 +103,6 @@ __all__ = [
     "RunConfig",
     "SFTConfig",
     "SamplerConfig",
-    "SamplingConfig",
     "TrainConfig",
     "WarmStartConfig",
     "WrapperConfig",

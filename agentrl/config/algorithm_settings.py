@@ -80,7 +80,7 @@ class KLConfig:
 
 
 @dataclass(slots=True, kw_only=True)
-class SamplingConfig:
+class GroupFilterConfig:
     """Which groups of episodes are replaced with groups of other seeds."""
 
     filter_groups: bool = False
@@ -191,7 +191,7 @@ class AlgorithmConfig:
     kl: KLConfig = field(default_factory=KLConfig)
     entropy_coefficient: NonNegativeFloat = 0.0
     """Weight of the entropy bonus in the loss."""
-    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    sampling: GroupFilterConfig = field(default_factory=GroupFilterConfig)
     overlong: OverlongConfig = field(default_factory=OverlongConfig)
     importance_correction: ImportanceConfig = field(default_factory=ImportanceConfig)
     max_staleness: NonNegativeInt | None = None

@@ -20,12 +20,12 @@ from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardAuditConfig
 from agentrl.config.finetuning_settings import DPOConfig, RewardModelConfig, SFTConfig
 from agentrl.config.model_settings import ModelConfig
 from agentrl.config.rollout_settings import RolloutConfig
-from agentrl.config.sampling_settings import (
+from agentrl.config.selected_sections import algorithm_defaults, sampler_defaults
+from agentrl.config.task_settings import (
     MixtureConfig,
     SamplerConfig,
     check_mixture,
 )
-from agentrl.config.selected_sections import algorithm_defaults, sampler_defaults
 from agentrl.config.training_settings import OptimConfig, TrainConfig, WarmStartConfig
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import ALGORITHM, LOGGER, SAMPLER

@@ -17,7 +17,7 @@ from agentrl.config import other_trainers, selected_sections
 from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.env_settings import RewardConfig
 from agentrl.config.job_config import Config
-from agentrl.config.sampling_settings import SamplerConfig
+from agentrl.config.task_settings import SamplerConfig
 from agentrl.config.value_types import find_mistyped
 from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.files import StrPath, path_of

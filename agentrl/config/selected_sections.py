@@ -4,7 +4,7 @@ from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
 from agentrl.config.algorithm_settings import AlgorithmConfig, LossConfig
-from agentrl.config.sampling_settings import SamplerConfig
+from agentrl.config.task_settings import SamplerConfig
 from agentrl.errors import ConfigError
 from agentrl.extension_points import ALGORITHM, LOSS, SAMPLER, ExtensionPoint
 

@@ -18,7 +18,7 @@ from agentrl.data.chat_messages import (
     read_conversation,
     with_images,
 )
-from agentrl.data.conversations import ConversationRow
+from agentrl.data.chat_rows import ConversationRow
 from agentrl.data.image_loading import Cell, digest_images, load_image
 from agentrl.data.prompt_templates import parse_template, template_variables
 from agentrl.data.question_columns import (

@@ -1,10 +1,10 @@
 """Android phones: ADB connections, screen captures, input, a pool, and waiting for the screen.
 
-Environments use `open_device`, `Device`, the actions, `Grammar`, `act_and_settle`, and `AppGuard`,
-which keeps the agent in its app.
+Environments use `open_device`, `Device`, the actions, `ActionSyntax`, `act_and_settle`, and
+`AppGuard`, which keeps the agent in its app.
 """
 
-from agentrl.actions.action_grammar import Grammar
+from agentrl.actions.action_syntax import ActionSyntax
 from agentrl.actions.screen_actions import (
     Action,
     Done,
@@ -35,6 +35,7 @@ from agentrl.devices.screen_regions import ScreenRegion
 
 __all__ = [
     "Action",
+    "ActionSyntax",
     "AppExit",
     "AppGuard",
     "AppState",
@@ -45,7 +46,6 @@ __all__ = [
     "DeviceWrapper",
     "Done",
     "Drag",
-    "Grammar",
     "GuardedResult",
     "Key",
     "LeasableDevice",

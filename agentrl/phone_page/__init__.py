@@ -1,7 +1,7 @@
 """Shows our apps in real phones' browsers, so that nothing has to be installed on the phones.
 
-An app runs in this process (`PagedApp`), `PageServer` serves its page, the phone reaches it through
-`adb reverse`, and `PagedDevice` is that phone as a `Device`. `PageAssigner` decides which phones
+An app runs in this process (`PageApp`), `PageServer` serves its page, the phone reaches it through
+`adb reverse`, and `PageDevice` is that phone as a `Device`. `PageAssigner` decides which phones
 need a page, and starts the web server for the first of them.
 """
 
@@ -19,19 +19,19 @@ from virtual_phone.phones_spec import AppSpec, make_apps
 
 _PUBLIC = {
     "PageServer": "agentrl.phone_page.page_server",
-    "PagedApp": "agentrl.phone_page.page_app",
-    "PagedDevice": "agentrl.phone_page.paged_device",
+    "PageApp": "agentrl.phone_page.page_app",
+    "PageDevice": "agentrl.phone_page.page_device",
     "PageVisibility": "agentrl.phone_page.page_slot",
     "PageStatus": "agentrl.phone_page.page_app",
 }
 
-__all__ = ["PageAssigner", "PageServer", "PageStatus", "PageVisibility", "PagedApp", "PagedDevice"]
+__all__ = ["PageApp", "PageAssigner", "PageDevice", "PageServer", "PageStatus", "PageVisibility"]
 
 if TYPE_CHECKING:
-    from agentrl.phone_page.page_app import PagedApp, PageStatus
+    from agentrl.phone_page.page_app import PageApp, PageStatus
+    from agentrl.phone_page.page_device import PageDevice
     from agentrl.phone_page.page_server import PageServer
     from agentrl.phone_page.page_slot import PageVisibility
-    from agentrl.phone_page.paged_device import PagedDevice
 
 
 AppDelivery = Literal["auto", "installed", "page"]
@@ -65,8 +65,8 @@ class PageAssigner:
         # Ask each phone: virtual phones have the apps, and an owner may have installed them.
         if self._delivery == "auto" and all(has_package(device, app.package) for app in apps):
             return device
-        paged_device: type[PagedDevice] = _load("PagedDevice")
-        return paged_device(device, self._server(), apps)
+        page_device: type[PageDevice] = _load("PageDevice")
+        return page_device(device, self._server(), apps)
 
     def close(self) -> None:
         """Stop serving pages."""

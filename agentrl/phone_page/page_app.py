@@ -51,7 +51,7 @@ class PageStatus:
         return newest and self.visibility is PageVisibility.VISIBLE
 
 
-class PagedApp:
+class PageApp:
     """One app and the page that shows it; thread-safe.
 
     State is published as on a virtual phone: once its picture is on the screen, which is when the

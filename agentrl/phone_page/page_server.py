@@ -17,7 +17,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response, WebSocket
 
 from agentrl.errors import DeviceError, DeviceTimeout
-from agentrl.phone_page.page_app import PagedApp
+from agentrl.phone_page.page_app import PageApp
 from agentrl.phone_page.page_messages import LONGEST
 from agentrl.phone_page.page_socket import PageConnection
 from agentrl.web_access import MAX_CONNECTIONS, foreign_request
@@ -55,7 +55,7 @@ class PageServer:
             port: port to listen on; 0 picks a free port at the first start and keeps it.
         """
         self.port = port
-        self._apps: dict[str, PagedApp] = {}
+        self._apps: dict[str, PageApp] = {}
         self._running: _Running | None = None
 
     def start(self) -> None:
@@ -71,16 +71,16 @@ class PageServer:
         if running is not None:
             running.stop()
 
-    def add(self, app: PagedApp) -> None:
+    def add(self, app: PageApp) -> None:
         """Start serving an app's page."""
         self._apps[app.token] = app
 
-    def remove(self, app: PagedApp) -> None:
+    def remove(self, app: PageApp) -> None:
         """Stop serving an app's page."""
         self._apps.pop(app.token, None)
         app.drop()
 
-    def url(self, app: PagedApp) -> str:
+    def url(self, app: PageApp) -> str:
         """Return the page's URL, the same on this machine and at the phone's end of the tunnel."""
         return f"http://localhost:{self.port}/{app.token}"
 
@@ -148,7 +148,7 @@ def _listen(port: int) -> socket.socket:
     return listener
 
 
-def _application(apps: dict[str, PagedApp]) -> FastAPI:
+def _application(apps: dict[str, PageApp]) -> FastAPI:
     application = FastAPI(openapi_url=None)
     files = resources.files("agentrl.phone_page") / "static"
     html, script = ((files / name).read_bytes() for name in ("page.html", "page.js"))

@@ -13,7 +13,7 @@ from fastapi import WebSocket, WebSocketDisconnect
 from agentrl.errors import DeviceTimeout
 from agentrl.event_loop import Worker
 from agentrl.phone_page import page_frames, page_messages
-from agentrl.phone_page.page_app import PagedApp
+from agentrl.phone_page.page_app import PageApp
 from agentrl.phone_page.page_messages import (
     BadMessage,
     FramePainted,
@@ -53,7 +53,7 @@ _ENDINGS: Final = {
 class PageConnection:
     """Serves one page until either side closes; runs on the server's event loop."""
 
-    def __init__(self, app: PagedApp, socket: WebSocket) -> None:
+    def __init__(self, app: PageApp, socket: WebSocket) -> None:
         self._app = app
         self._socket = socket
         self._loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@ from agentrl.devices import Device, ScreenRegion, Tap, Window
 from agentrl.errors import DeviceError, DeviceTimeout
 from agentrl.phone_page import calibration
 from agentrl.phone_page.calibration import PagePosition
-from agentrl.phone_page.page_app import PagedApp, PageStatus
+from agentrl.phone_page.page_app import PageApp, PageStatus
 from agentrl.phone_page.page_server import PageServer
 from agentrl.phone_page.page_slot import PageVisibility
 from agentrl.types import Image
@@ -23,7 +23,7 @@ class PhoneBrowser:
     """One phone's browser, showing one app's page."""
 
     def __init__(self, device: Device, server: PageServer) -> None:
-        self.app: PagedApp | None = None
+        self.app: PageApp | None = None
         """The app whose page was last opened."""
         self._device = device
         self._server = server
@@ -33,7 +33,7 @@ class PhoneBrowser:
         self._size: tuple[int, int] | None = None
         """The page's own size when it was located."""
 
-    def open(self, app: PagedApp, end: float) -> None:
+    def open(self, app: PageApp, end: float) -> None:
         """Open the page of an app in full screen and locate it, by `end` (monotonic seconds)."""
         self.app = None
         app.calibrate(True)
@@ -135,7 +135,7 @@ class PhoneBrowser:
     def _port(self) -> str:
         return f"tcp:{self._server.port}"
 
-    def _start(self, app: PagedApp) -> None:
+    def _start(self, app: PageApp) -> None:
         view = ("am", "start", "-a", "android.intent.action.VIEW", "-d", self._server.url(app))
         answer = self._device.shell(*view, *_SAME_TAB)
         if "Error" in answer:
@@ -143,7 +143,7 @@ class PhoneBrowser:
                 f"{self._device.serial}: cannot open a browser: {answer.strip()[:500]}"
             )
 
-    def _find(self, app: PagedApp, end: float) -> PagePosition:
+    def _find(self, app: PageApp, end: float) -> PagePosition:
         """Locate the pattern that the page shows."""
         serial = self._device.serial
         while True:
@@ -166,7 +166,7 @@ class PhoneBrowser:
                 )
             time.sleep(_PAUSE_S)
 
-    def _touch(self, app: PagedApp, end: float) -> None:
+    def _touch(self, app: PageApp, end: float) -> None:
         """Touch the middle of the pattern, which lets the page enter full screen."""
         # Set only for computing the region: until the page is at rest, the phone has no app.
         self.app = app

@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 from agentrl import extras
 from agentrl.errors import ConfigError
-from agentrl.replay.reader import RecordedEpisode, Run
+from agentrl.replay.run_reader import RecordedEpisode, Run
 from agentrl.runs.episode_summary import Filter
 from agentrl.text import encodable
 from agentrl.types import IMAGE, Image, Message, without_placeholders

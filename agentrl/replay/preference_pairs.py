@@ -17,7 +17,7 @@ from typing import Any
 from agentrl.config import History
 from agentrl.errors import ConfigError
 from agentrl.files import atomic_replace
-from agentrl.replay.reader import RecordedEpisode, Run
+from agentrl.replay.run_reader import RecordedEpisode, Run
 from agentrl.replay.tables_export import chat_of, images_folder, prompt_of, store_frame
 from agentrl.runs.episode_summary import Filter, Summary
 from agentrl.runs.jsonl import JsonlTail, append_durably

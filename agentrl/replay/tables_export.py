@@ -18,7 +18,7 @@ from agentrl import extras
 from agentrl.config import History
 from agentrl.errors import ConfigError
 from agentrl.files import atomic_replace
-from agentrl.replay.reader import RecordedEpisode, Run
+from agentrl.replay.run_reader import RecordedEpisode, Run
 from agentrl.runs.episode_summary import Filter, Summary, at
 from agentrl.text import encodable
 from agentrl.types import IMAGE, Episode, EpisodeMessage

@@ -12,11 +12,11 @@ from agentrl.devices.pool import Borrower
 from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
 from agentrl.phone_page import PageAssigner
 from agentrl.replay.live_phones import LivePhones
+from agentrl.rollout.environments.env_plan import EnvPlan
 from agentrl.rollout.environments.env_processes import EnvProcesses
 from agentrl.rollout.environments.env_runner import EnvRunner
 from agentrl.rollout.environments.env_server import CLOSE_S
 from agentrl.rollout.environments.load_translator_and_players import ResizeOf
-from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.nodes.shared_phone_pool import SharedPhones, SharedPool, open_phone_pool
 from agentrl.rollout.play_plan import PlayPlan
 from agentrl.types import Episode, Image, Outcome, Split
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 SaveFrame = Callable[[Image], str] | None
 PlayEpisode = Callable[[EnvRunner], Awaitable[Episode]]
-EnvOf = Callable[[Split, str], ResolvedEnv]
+EnvOf = Callable[[Split, str], EnvPlan]
 """Takes a split and the name of an environment in `mixture`, or '' for the job's own."""
 
 
@@ -287,7 +287,7 @@ def open_env_pool(
     )
 
 
-def check_mixture_pool(own: ResolvedEnv, mixture: Mapping[str, ResolvedEnv]) -> None:
+def check_mixture_pool(own: EnvPlan, mixture: Mapping[str, EnvPlan]) -> None:
     """Check that one pool can serve all environments of a mixture.
 
     Phones go to whichever episode comes next, so either all environments use phones with the same

@@ -13,7 +13,7 @@ from agentrl.config import (
     RolloutConfig,
     RunConfig,
 )
-from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
+from agentrl.rollout.environments.env_plan import EnvPlan, resolve_env
 from agentrl.types import Split
 from agentrl.weight_sync.transport_choice import TransportChoice
 
@@ -22,8 +22,8 @@ from agentrl.weight_sync.transport_choice import TransportChoice
 class PlayTask:
     """A training environment with its rewards and held-out episodes."""
 
-    train: ResolvedEnv
-    held_out: ResolvedEnv
+    train: EnvPlan
+    held_out: EnvPlan
     """The same environment with the arguments of `eval.kwargs`."""
     rewards: list[RewardConfig]
     eval: EvalConfig
@@ -45,7 +45,7 @@ class PlayPlan:
     message_s: float
     """Time limit for a message from the learner to an engine, in seconds."""
 
-    def env(self, split: Split, name: str) -> ResolvedEnv:
+    def env(self, split: Split, name: str) -> EnvPlan:
         """Return an environment of the job in the given split."""
         task = self.tasks[name]
         return task.held_out if split == "eval" else task.train

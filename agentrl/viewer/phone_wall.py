@@ -9,7 +9,7 @@ from agentrl import devices
 from agentrl.devices.readiness import BatteryReading
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.replay.live_phones import read_live_phones
-from agentrl.replay.reader import Run
+from agentrl.replay.run_reader import Run
 from agentrl.text import phone_name
 from agentrl.types import Image
 

@@ -28,8 +28,8 @@ from agentrl.viewer.all_runs import AllRuns
 from agentrl.viewer.background_reading import BackgroundReading, StillReading
 from agentrl.viewer.browser_play import BrowserPlay
 from agentrl.viewer.chat_app import LiveChat, chat_application
-from agentrl.viewer.runs_app import runs_application
-from agentrl.viewer.server_app import application
+from agentrl.viewer.run_app import run_application
+from agentrl.viewer.run_list_app import run_list_application
 from agentrl.web_access import MAX_CONNECTIONS
 
 DEFAULT_PORT = 8200
@@ -297,7 +297,7 @@ class RunsServer(WebServer):
 
     def __init__(self, folder: Path, *, host: str = "127.0.0.1", port: int | None = 0) -> None:
         runs = AllRuns(folder)
-        super().__init__(lambda guard: runs_application(runs, guard), host, port)
+        super().__init__(lambda guard: run_list_application(runs, guard), host, port)
 
 
 class ViewerServer(WebServer):
@@ -316,7 +316,7 @@ class ViewerServer(WebServer):
         stage: BrowserPlay | None = None,
         other: Run | None = None,
     ) -> None:
-        super().__init__(lambda guard: application(run, guard, stage, other), host, port)
+        super().__init__(lambda guard: run_application(run, guard, stage, other), host, port)
 
 
 def _listen(host: str, port: int, *, next_ports: int = 0) -> socket.socket:

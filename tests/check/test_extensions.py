@@ -405,7 +405,7 @@ def test_mistakes_in_the_command_are_config_errors(capsys) -> None:
 
 
 def test_a_user_s_tests_run_the_same_checks_and_fixtures(tmp_path) -> None:
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["agentrl.check.fixtures"]\n')
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["agentrl.check.pytest_fixtures"]\n')
     (tmp_path / "test_mine.py").write_text(
         "import pytest\n"
         "from agentrl.check import checks\n\n\n"

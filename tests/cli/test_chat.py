@@ -10,7 +10,7 @@ import time
 import pytest
 
 from agentrl.cli import run
-from agentrl.data.conversations import ChatRows, read_chat
+from agentrl.data.chat_rows import ChatRows, read_chat
 from agentrl.data.tables import read_file
 from agentrl.text import printable
 from tests.data.rows import png

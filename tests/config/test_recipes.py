@@ -11,8 +11,8 @@ import agentrl
 from agentrl import config as configuration
 from agentrl.cli import run
 from agentrl.data.grading import final_answer
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
-from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.rewards.scoring import RewardFunctions
 from tests.rollout.rewards.test_reward_adapters import TICKET
 from tests.rollout.test_collector import episode_of

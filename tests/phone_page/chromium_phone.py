@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, CDPSession, Page, ViewportSize
 
 from agentrl.devices import Action, CommandResult, Deadlines, Key, Swipe, Tap, Type, Window
 from agentrl.errors import DeviceError
-from agentrl.phone_page import PagedApp
+from agentrl.phone_page import PageApp
 from agentrl.types import Image
 from tests.phone_page.flaky_proxy import FlakyProxy
 
@@ -87,7 +87,7 @@ class Tab:
             self.page.context.close()
 
 
-def wait_for(host: PagedApp, **state: Any) -> Mapping[str, Any]:
+def wait_for(host: PageApp, **state: Any) -> Mapping[str, Any]:
     """What an app publishes, once it is this and the page shows the newest frame."""
     published: dict[str, Any] = {}
 
@@ -100,7 +100,7 @@ def wait_for(host: PagedApp, **state: Any) -> Mapping[str, Any]:
     return published
 
 
-def tap_app(tab: Tab, host: PagedApp, x: float, y: float) -> None:
+def tap_app(tab: Tab, host: PageApp, x: float, y: float) -> None:
     """Touch a position in [0, 1] of the app's area."""
     shown = host.status().shown
     assert shown is not None

@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, BrowserType, sync_playwright
 
-from agentrl.phone_page import PagedApp, PageServer
+from agentrl.phone_page import PageApp, PageServer
 from tests import browser
 from tests.phone_page.chromium_phone import Tab
 from tests.phone_page.flaky_proxy import PHONE_LOOPBACK, FlakyProxy
@@ -52,7 +52,7 @@ def open_page(chromium: Browser, server: PageServer, wire: FlakyProxy) -> Iterat
     """Opens the page of an app on a screen of a phone."""
     tabs: list[Tab] = []
 
-    def open_page(app: PagedApp, width: int = 360, height: int = 640, ratio: float = 2.0) -> Tab:
+    def open_page(app: PageApp, width: int = 360, height: int = 640, ratio: float = 2.0) -> Tab:
         server.add(app)
         tabs.append(Tab(chromium, width, height, ratio))
         tabs[-1].page.goto(server.url(app))

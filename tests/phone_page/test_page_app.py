@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from agentrl.errors import DeviceTimeout
-from agentrl.phone_page import PagedApp, PageVisibility
+from agentrl.phone_page import PageApp, PageVisibility
 from agentrl.phone_page.page_messages import BadMessage, Gesture, PageHello
 from agentrl.phone_page.page_slot import CloseReason
 from tests.envs.toy import ToyApp
@@ -34,19 +34,19 @@ def gesture(number: int, frame: int, y: float = 0.25, **values: float | bool) ->
 
 
 @pytest.fixture
-def host() -> PagedApp:
-    host = PagedApp(ProbeApp())
+def host() -> PageApp:
+    host = PageApp(ProbeApp())
     host.launch({"level": "2"})
     return host
 
 
-def paint(host: PagedApp, link: FakeLink) -> int:
+def paint(host: PageApp, link: FakeLink) -> int:
     number = host.draw().number
     host.paint(link, number)
     return number
 
 
-def test_a_state_is_published_when_the_page_has_painted_it(host: PagedApp) -> None:
+def test_a_state_is_published_when_the_page_has_painted_it(host: PageApp) -> None:
     link = FakeLink()
     assert host.state() is None
     assert host.connect(link, hello()) == (0, False)
@@ -71,7 +71,7 @@ def test_a_state_is_published_when_the_page_has_painted_it(host: PagedApp) -> No
     assert host.state() == {**state, "touches": 1, "halves": [1, 1], "last": [0.5, 0.25]}
 
 
-def test_everything_that_reaches_the_app_counts_with_or_without_effect(host: PagedApp) -> None:
+def test_everything_that_reaches_the_app_counts_with_or_without_effect(host: PageApp) -> None:
     link = FakeLink()
     host.connect(link, hello())
     done = [
@@ -99,7 +99,7 @@ def test_everything_that_reaches_the_app_counts_with_or_without_effect(host: Pag
     assert host.state()["touches"] == 9  # type: ignore[index]
 
 
-def test_a_gesture_is_handled_once_however_often_it_is_sent(host: PagedApp) -> None:
+def test_a_gesture_is_handled_once_however_often_it_is_sent(host: PageApp) -> None:
     first, again = FakeLink(), FakeLink()
     host.connect(first, hello())
     frame = paint(host, first)
@@ -116,7 +116,7 @@ def test_a_gesture_is_handled_once_however_often_it_is_sent(host: PagedApp) -> N
     assert host.state()["touches"] == 2  # type: ignore[index]
 
 
-def test_a_new_page_counts_its_own_gestures_and_replaces_the_old_one(host: PagedApp) -> None:
+def test_a_new_page_counts_its_own_gestures_and_replaces_the_old_one(host: PageApp) -> None:
     older, newer = FakeLink(), FakeLink()
     host.connect(older, hello())
     frame = paint(host, older)
@@ -136,7 +136,7 @@ def test_a_new_page_counts_its_own_gestures_and_replaces_the_old_one(host: Paged
     assert host.state()["touches"] == 2  # type: ignore[index]
 
 
-def test_touches_of_an_older_launch_or_of_the_pattern_do_not_reach_the_game(host: PagedApp) -> None:
+def test_touches_of_an_older_launch_or_of_the_pattern_do_not_reach_the_game(host: PageApp) -> None:
     link = FakeLink()
     host.connect(link, hello())
     old = paint(host, link)
@@ -156,7 +156,7 @@ def test_touches_of_an_older_launch_or_of_the_pattern_do_not_reach_the_game(host
     assert host.state()["touches"] == 1  # type: ignore[index]
 
 
-def test_a_page_is_not_visible_while_hidden_lost_or_just_reconnected(host: PagedApp) -> None:
+def test_a_page_is_not_visible_while_hidden_lost_or_just_reconnected(host: PageApp) -> None:
     link = FakeLink()
     assert host.status().visibility is PageVisibility.LOST
     host.connect(link, hello())
@@ -175,7 +175,7 @@ def test_a_page_is_not_visible_while_hidden_lost_or_just_reconnected(host: Paged
     assert host.status().visibility is PageVisibility.HIDDEN, "its last word"
 
 
-def test_an_app_that_refuses_an_extra_keeps_its_state(host: PagedApp) -> None:
+def test_an_app_that_refuses_an_extra_keeps_its_state(host: PageApp) -> None:
     link = FakeLink()
     host.connect(link, hello())
     paint(host, link)
@@ -188,7 +188,7 @@ def test_an_app_that_refuses_an_extra_keeps_its_state(host: PagedApp) -> None:
 @pytest.mark.parametrize("method", ["touch", "render", "state"])
 def test_an_app_that_raises_is_stopped(method: str, caplog: pytest.LogCaptureFixture) -> None:
     app, link = ProbeApp(), FakeLink()
-    host = PagedApp(app)
+    host = PageApp(app)
     host.launch({})
     host.connect(link, hello())
     paint(host, link)
@@ -216,7 +216,7 @@ def test_a_call_to_a_hung_app_times_out() -> None:
             begun.set()
             return free.wait(60)
 
-    host = PagedApp(Hanging(), deadline_s=0.05)
+    host = PageApp(Hanging(), deadline_s=0.05)
     host.launch({})
     thread = threading.Thread(target=host.touch, args=(0.5, 0.5))
     thread.start()
@@ -228,7 +228,7 @@ def test_a_call_to_a_hung_app_times_out() -> None:
     assert host.status().running
 
 
-def test_waiting_returns_the_status_or_times_out_with_the_message(host: PagedApp) -> None:
+def test_waiting_returns_the_status_or_times_out_with_the_message(host: PageApp) -> None:
     link = FakeLink()
     threading.Timer(0.05, lambda: host.connect(link, hello())).start()
     assert host.wait(lambda status: status.connected, 10, "no page").connected
@@ -237,13 +237,13 @@ def test_waiting_returns_the_status_or_times_out_with_the_message(host: PagedApp
 
 
 def test_page_addresses_are_unique_and_unguessable() -> None:
-    tokens = {PagedApp(ProbeApp()).token for _ in range(50)}
+    tokens = {PageApp(ProbeApp()).token for _ in range(50)}
     assert len(tokens) == 50
     assert min(map(len, tokens)) >= 32
 
 
 def test_time_passes_in_whole_ticks_while_the_page_is_visible() -> None:
-    host, link = PagedApp(ToyApp()), FakeLink()
+    host, link = PageApp(ToyApp()), FakeLink()
     host.launch({"clock": "running"})
     host.connect(link, hello())
     host.touch(0.1, 0.5)

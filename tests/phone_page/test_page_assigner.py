@@ -6,7 +6,7 @@ import pytest
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import ConfigError
-from agentrl.phone_page import PageAssigner, PagedDevice
+from agentrl.phone_page import PageAssigner, PageDevice
 from virtual_phone import spawn
 from virtual_phone.phones_spec import AppSpec
 
@@ -33,9 +33,9 @@ def test_a_phone_with_the_app_installed_needs_no_page(phone: AdbPhone) -> None:
 
 def test_a_phone_without_the_app_gets_its_page(phone: AdbPhone) -> None:
     with closing(PageAssigner([GAME])) as pager:
-        assert isinstance(pager.wrap(phone), PagedDevice)
+        assert isinstance(pager.wrap(phone), PageDevice)
     with closing(PageAssigner([PROBE], "page")) as pager:
-        assert isinstance(pager.wrap(phone), PagedDevice)
+        assert isinstance(pager.wrap(phone), PageDevice)
     with (
         closing(PageAssigner([AppSpec(app="nowhere:App")])) as pager,
         pytest.raises(ConfigError),

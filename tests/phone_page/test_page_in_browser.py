@@ -8,7 +8,7 @@ from agentrl.devices import Tap, open_device
 from agentrl.devices.adb import AdbServer
 from agentrl.envs.android.number_game import layout
 from agentrl.envs.android.number_game.app import PACKAGE, NumberGameApp
-from agentrl.phone_page import PagedApp, PageServer, PageVisibility
+from agentrl.phone_page import PageApp, PageServer, PageVisibility
 from tests.phone_page.chromium_phone import Tab, tap_app, wait_for
 from tests.phone_page.conftest import OpenPage, start_chromium
 from tests.phone_page.flaky_proxy import FlakyProxy
@@ -19,13 +19,13 @@ SHAPES = [(320, 480, 1.0), (360, 640, 2.0), (412, 915, 2.625), (800, 600, 1.5)]
 BOXES = {**{f"card {n}": box for n, box in enumerate(layout.CARDS)}, "button": layout.BUTTON}
 
 
-def numbers(**extras: str) -> PagedApp:
-    host = PagedApp(NumberGameApp())
+def numbers(**extras: str) -> PageApp:
+    host = PageApp(NumberGameApp())
     host.launch({"seed": "7", "rounds": "3", **extras})
     return host
 
 
-def assert_page_fits(tab: Tab, host: PagedApp) -> None:
+def assert_page_fits(tab: Tab, host: PageApp) -> None:
     """The page has every pixel of the screen, and the app as many of them as its shape allows."""
     shown = host.status().shown
     assert shown is not None
@@ -38,7 +38,7 @@ def assert_page_fits(tab: Tab, host: PagedApp) -> None:
     assert 0.39 < shown.area.width / shown.area.height < 0.61
 
 
-def assert_page_shows(tab: Tab, host: PagedApp, app: NumberGameApp) -> None:
+def assert_page_shows(tab: Tab, host: PageApp, app: NumberGameApp) -> None:
     """The page is, pixel for pixel, what the app draws at the size of its area; else black."""
     shown = host.status().shown
     assert shown is not None
@@ -117,7 +117,7 @@ def test_the_same_seeds_give_the_same_games_as_on_a_virtual_phone(
     open_page: OpenPage, adb_server: AdbServer, memory: str
 ) -> None:
     bar, height, width = 49, 1232, 720
-    host = PagedApp(NumberGameApp())
+    host = PageApp(NumberGameApp())
     tab = open_page(host, width // 2, height // 2, 2)
     app = "agentrl.envs.android.number_game.app:NumberGameApp"
     phone = open_device("virtual", apps=[app], size=(width, height + bar), tempo="quick")
@@ -142,7 +142,7 @@ def test_the_same_seeds_give_the_same_games_as_on_a_virtual_phone(
 
 
 def test_a_swipe_a_long_press_and_a_tap_are_distinguished(open_page: OpenPage) -> None:
-    host = PagedApp(ProbeApp())
+    host = PageApp(ProbeApp())
     host.launch({})
     tab = open_page(host, 400, 600, 1)
     wait_for(host, touches=0)
@@ -171,7 +171,7 @@ def test_a_swipe_a_long_press_and_a_tap_are_distinguished(open_page: OpenPage) -
 def test_a_gesture_taken_by_the_phone_counts_without_effect(
     open_page: OpenPage,
 ) -> None:
-    host = PagedApp(ProbeApp())
+    host = PageApp(ProbeApp())
     host.launch({})
     tab = open_page(host, 400, 600, 1)
     before = wait_for(host, touches=0)
@@ -180,7 +180,7 @@ def test_a_gesture_taken_by_the_phone_counts_without_effect(
 
 
 def test_a_second_finger_is_ignored(open_page: OpenPage) -> None:
-    host = PagedApp(ProbeApp())
+    host = PageApp(ProbeApp())
     host.launch({})
     tab = open_page(host, 400, 600, 1)
     wait_for(host, touches=0)
@@ -204,7 +204,7 @@ def test_a_mouse_works_like_a_finger(open_page: OpenPage) -> None:
 
 
 def test_the_page_neither_scrolls_nor_zooms_nor_selects(open_page: OpenPage) -> None:
-    host = PagedApp(ProbeApp())
+    host = PageApp(ProbeApp())
     host.launch({})
     tab = open_page(host, 400, 600, 2)
     wait_for(host, touches=0)
@@ -250,7 +250,7 @@ def test_an_app_that_raises_is_stopped_and_its_page_survives(
         def touch(self, x: float, y: float) -> bool:
             raise RuntimeError("too hard")
 
-    host = PagedApp(Fragile())
+    host = PageApp(Fragile())
     host.launch({})
     tab = open_page(host)
     wait_for(host, touches=0)

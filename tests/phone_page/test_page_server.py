@@ -22,7 +22,7 @@ from websockets.exceptions import (
 from websockets.sync.client import ClientConnection, connect
 
 from agentrl.errors import DeviceError
-from agentrl.phone_page import PagedApp, PageServer, PageVisibility, page_server, page_socket
+from agentrl.phone_page import PageApp, PageServer, PageVisibility, page_server, page_socket
 from tests.phone_page.test_page_messages import GESTURE, HELLO
 from virtual_phone.apps.probe_app import ProbeApp
 
@@ -30,8 +30,8 @@ Dial = Callable[..., ClientConnection]
 
 
 @pytest.fixture
-def host(server: PageServer) -> Iterator[PagedApp]:
-    host = PagedApp(ProbeApp())
+def host(server: PageServer) -> Iterator[PageApp]:
+    host = PageApp(ProbeApp())
     server.add(host)
     host.launch({})
     yield host
@@ -101,12 +101,12 @@ def get(server: PageServer, path: str, **headers: str) -> http.client.HTTPRespon
     return answer
 
 
-def wait_for_sight(host: PagedApp, sight: PageVisibility) -> None:
+def wait_for_sight(host: PageApp, sight: PageVisibility) -> None:
     host.wait(lambda status: status.visibility is sight, 10, f"it is not {sight}")
 
 
 def test_only_the_state_of_painted_frames_is_published(
-    server: PageServer, dial: Dial, host: PagedApp
+    server: PageServer, dial: Dial, host: PageApp
 ) -> None:
     page = FakePage(dial(host.token))
     assert page.welcome == {"type": "welcome", "handled": 0, "replaced": False}
@@ -126,7 +126,7 @@ def test_only_the_state_of_painted_frames_is_published(
 
 
 def test_a_slow_page_skips_to_the_newest_frame(
-    server: PageServer, dial: Dial, host: PagedApp
+    server: PageServer, dial: Dial, host: PageApp
 ) -> None:
     page = FakePage(dial(host.token))
     first, _ = page.frame()
@@ -138,7 +138,7 @@ def test_a_slow_page_skips_to_the_newest_frame(
 
 
 def test_a_page_that_lies_about_what_it_painted_publishes_nothing(
-    server: PageServer, dial: Dial, host: PagedApp
+    server: PageServer, dial: Dial, host: PageApp
 ) -> None:
     page = FakePage(dial(host.token))
     number, _ = page.frame()
@@ -150,7 +150,7 @@ def test_a_page_that_lies_about_what_it_painted_publishes_nothing(
 
 
 def test_pages_share_a_server_but_never_see_another_game(server: PageServer, dial: Dial) -> None:
-    hosts = [PagedApp(ProbeApp()) for _ in range(12)]
+    hosts = [PageApp(ProbeApp()) for _ in range(12)]
     pages = []
     for number, host in enumerate(hosts):
         server.add(host)
@@ -175,7 +175,7 @@ HOSTILE = [
 def test_an_invalid_first_message_is_refused_and_logged(
     server: PageServer,
     dial: Dial,
-    host: PagedApp,
+    host: PageApp,
     message: str | bytes,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -202,7 +202,7 @@ def test_an_invalid_first_message_is_refused_and_logged(
 def test_an_invalid_later_message_ends_the_connection_but_not_the_game(
     server: PageServer,
     dial: Dial,
-    host: PagedApp,
+    host: PageApp,
     message: str | bytes,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -218,7 +218,7 @@ def test_an_invalid_later_message_ends_the_connection_but_not_the_game(
 
 
 def test_a_huge_message_is_refused_without_being_read(
-    server: PageServer, dial: Dial, host: PagedApp, caplog: pytest.LogCaptureFixture
+    server: PageServer, dial: Dial, host: PageApp, caplog: pytest.LogCaptureFixture
 ) -> None:
     page = FakePage(dial(host.token))
     page.paint()
@@ -233,7 +233,7 @@ def test_a_huge_message_is_refused_without_being_read(
 def test_a_page_that_sends_nothing_is_disconnected(
     server: PageServer,
     dial: Dial,
-    host: PagedApp,
+    host: PageApp,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -250,7 +250,7 @@ def test_a_page_that_stops_answering_is_disconnected(
 ) -> None:
     monkeypatch.setattr(page_server, "_PING_S", 0.2)
     monkeypatch.setattr(page_server, "_PONG_S", 0.2)
-    host = PagedApp(ProbeApp())
+    host = PageApp(ProbeApp())
     with (
         PageServer() as server,
         socket.create_connection(("127.0.0.1", server.port), 10) as silent,
@@ -271,7 +271,7 @@ def test_a_page_that_stops_answering_is_disconnected(
 
 
 def test_a_hung_app_does_not_block_other_pages(
-    server: PageServer, dial: Dial, host: PagedApp, monkeypatch: pytest.MonkeyPatch
+    server: PageServer, dial: Dial, host: PageApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_socket, "_CALL_S", 0.2)
     free = threading.Event()
@@ -280,7 +280,7 @@ def test_a_hung_app_does_not_block_other_pages(
         def touch(self, x: float, y: float) -> bool:
             return free.wait(60)
 
-    hanging = PagedApp(Hanging(), deadline_s=60)
+    hanging = PageApp(Hanging(), deadline_s=60)
     server.add(hanging)
     hanging.launch({})
     stuck, page = FakePage(dial(hanging.token)), FakePage(dial(host.token))
@@ -296,7 +296,7 @@ def test_a_hung_app_does_not_block_other_pages(
 
 @pytest.mark.parametrize("token", ["0" * 32, "x", "page.js", "..", "%2e%2e"])
 def test_a_request_without_the_token_gets_nothing(
-    server: PageServer, dial: Dial, host: PagedApp, token: str, caplog: pytest.LogCaptureFixture
+    server: PageServer, dial: Dial, host: PageApp, token: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(InvalidStatus) as refused:
         dial(token)
@@ -316,7 +316,7 @@ def test_a_request_without_the_token_gets_nothing(
 def test_a_page_from_elsewhere_is_refused_and_logged(
     server: PageServer,
     dial: Dial,
-    host: PagedApp,
+    host: PageApp,
     origin: str | None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -328,7 +328,7 @@ def test_a_page_from_elsewhere_is_refused_and_logged(
 
 
 def test_another_host_name_is_refused(
-    server: PageServer, host: PagedApp, caplog: pytest.LogCaptureFixture
+    server: PageServer, host: PageApp, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("evil.example", f"evil.example:{server.port}", "", "localhost.evil.example:80"):
         assert get(server, f"/{host.token}", Host=name).status == 403
@@ -339,7 +339,7 @@ def test_another_host_name_is_refused(
 
 
 def test_a_page_loads_nothing_from_elsewhere_and_contains_no_secret(
-    server: PageServer, host: PagedApp
+    server: PageServer, host: PageApp
 ) -> None:
     host.launch({"words": "<script>alert(1)</script>"})
     answer = get(server, f"/{host.token}")
@@ -349,7 +349,7 @@ def test_a_page_loads_nothing_from_elsewhere_and_contains_no_secret(
     assert "script-src 'self'" in policy
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.headers["Referrer-Policy"] == "no-referrer"
-    other = PagedApp(ProbeApp())
+    other = PageApp(ProbeApp())
     server.add(other)
     assert get(server, f"/{other.token}").body == answer.body  # type: ignore[attr-defined]
     assert b"alert" not in answer.body  # type: ignore[attr-defined]

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from agentrl.phone_page import PagedApp, PageServer, PageVisibility
+from agentrl.phone_page import PageApp, PageServer, PageVisibility
 from tests.phone_page.chromium_phone import Tab, wait_for
 from tests.phone_page.conftest import OpenPage
 from tests.phone_page.flaky_proxy import FlakyProxy
@@ -11,15 +11,15 @@ from virtual_phone.apps.probe_app import ProbeApp
 TOP, BOTTOM = (200, 150), (200, 450)
 
 
-def open_probe(open_page: OpenPage) -> tuple[PagedApp, Tab]:
-    host = PagedApp(ProbeApp())
+def open_probe(open_page: OpenPage) -> tuple[PageApp, Tab]:
+    host = PageApp(ProbeApp())
     host.launch({})
     tab = open_page(host, 400, 600, 1)
     wait_for(host, touches=0)
     return host, tab
 
 
-def wait_until_lost(host: PagedApp) -> None:
+def wait_until_lost(host: PageApp) -> None:
     host.wait(lambda status: not status.connected, 30, "the connection was not lost")
     assert host.status().visibility is PageVisibility.LOST
 

@@ -6,7 +6,7 @@ import pytest
 
 from agentrl import cli, replay
 from agentrl.config import History
-from agentrl.data.conversations import ChatRows, read_preference
+from agentrl.data.chat_rows import ChatRows, read_preference
 from agentrl.data.open_table import open_table
 from agentrl.errors import ConfigError
 from agentrl.replay.preference_pairs import PairSettings, choices, choose, open_choices, write

@@ -22,8 +22,8 @@ from agentrl.errors import ConfigError
 from agentrl.files import is_locked
 from agentrl.replay import tables_export
 from agentrl.replay.episode_encoding import from_json, to_json, to_plain
-from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder, masked
+from agentrl.replay.run_reader import Run
 from agentrl.runs.episode_summary import is_success
 from agentrl.runs.jsonl import JsonlTail, JsonlWriter
 from agentrl.runs.run_layout import episode_file, is_name, pack_file
@@ -145,7 +145,7 @@ _WRITER = """
 import sys
 import time
 from pathlib import Path
-from agentrl.replay.reader import Run
+from agentrl.replay.run_reader import Run
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.frames.pack_sweep import PackSweeper
 from tests.replay import packs

@@ -23,8 +23,8 @@ from agentrl.errors import (
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_pool import PhoneEnvPool
 from agentrl.rollout.environments.env_interface import read_interface
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_processes import EnvProcesses
-from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome
@@ -192,7 +192,7 @@ HOLDER = """
 import sys, time
 from agentrl.config import EnvConfig
 from agentrl.rollout.environments.env_processes import EnvProcesses
-from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.environments.env_plan import resolve_env
 
 if __name__ == "__main__":
     processes = EnvProcesses(1)

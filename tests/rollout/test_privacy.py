@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agentrl.config import Config, EnvConfig
-from agentrl.devices import Grammar, Tap, open_device
+from agentrl.devices import ActionSyntax, Tap, open_device
 from agentrl.devices.adb import find_adb
 from agentrl.envs.android.number_game.players import NumberGameExpert
 from agentrl.policies.scripted_policy import ScriptedPolicy
@@ -18,8 +18,8 @@ from agentrl.replay import open as open_run
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_pool import open_env_pool
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_runner import EnvRunner
-from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.run_episode import EpisodeLimits, run_episode
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
@@ -85,7 +85,7 @@ class Interrupted:
             while self.wait and CHROME not in shell(self.serial, "dumpsys", "window", "windows"):
                 assert time.monotonic() < end
             if not self.wait:
-                return Grammar().format(Tap(0.5, 0.99))
+                return ActionSyntax().format(Tap(0.5, 0.99))
         return NumberGameExpert().reply(info, rng)
 
 

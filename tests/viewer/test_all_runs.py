@@ -18,7 +18,7 @@ from agentrl.viewer.all_runs import AllRuns
 from agentrl.viewer.viewer_server import RunsServer
 from tests.viewer import runs
 from tests.viewer.conftest import Open
-from tests.viewer.test_server_app import ask
+from tests.viewer.test_run_app import ask
 
 SPREAD = 0.1
 

@@ -14,7 +14,7 @@ from agentrl.viewer.all_runs import AllRuns
 from agentrl.viewer.background_reading import BackgroundReading, StillReading
 from agentrl.viewer.metric_history import MetricHistory
 from tests.viewer import runs
-from tests.viewer.test_server_app import ask
+from tests.viewer.test_run_app import ask
 
 METRICS = 60
 STEPS = 120_000

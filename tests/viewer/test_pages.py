@@ -17,8 +17,8 @@ from agentrl.errors import ConfigError, DeviceOffline
 from agentrl.files import lock_folder
 from agentrl.replay.preference_pairs import choices
 from agentrl.replay.pruning import Pruner
-from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
+from agentrl.replay.run_reader import Run
 from agentrl.runs.job_failure import recorded_failure
 from agentrl.runs.run_layout import episode_file
 from agentrl.types import Outcome, ScoredEpisode

@@ -25,11 +25,11 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.cli import run
 from agentrl.config import Config, EnvConfig, RolloutConfig, RunConfig
-from agentrl.data.conversations import ChatRows, read_chat
+from agentrl.data.chat_rows import ChatRows, read_chat
 from agentrl.data.tables import read_file
 from agentrl.errors import ConfigError
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
-from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.training.demonstrations.reply_conversion import available_gestures
 from agentrl.training.evaluation.human_player import UndoRequested
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
@@ -384,7 +384,7 @@ import gymnasium
 import numpy as np
 
 import agentrl
-from agentrl.actions.action_grammar import Grammar
+from agentrl.actions.action_syntax import ActionSyntax
 from agentrl.actions.screen_actions import Tap
 
 
@@ -413,7 +413,7 @@ class Words:
         return agentrl.Message(role="user", text="<image>", images=observation.images)
 
     def to_action(self, reply):
-        return Grammar(actions=("tap", "long_press")).parse(reply)
+        return ActionSyntax(actions=("tap", "long_press")).parse(reply)
 
     def no_action(self):
         return None

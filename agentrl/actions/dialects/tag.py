@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from agentrl.actions.action_grammar import ACTION_FORMS, Grammar
+from agentrl.actions.action_syntax import ACTION_FORMS, ActionSyntax
 from agentrl.actions.dialect import ActionTypes, Dialect, Screen, Size
 from agentrl.actions.screen_actions import ScreenAction, Tap
 from agentrl.actions.tool_calls import ActionSet
@@ -25,17 +25,17 @@ class Tag(Dialect):
     style: ClassVar[str] = "tag"
 
     def __init__(self, positions: str = "unit", outside: str = "refuse") -> None:
-        # Build a grammar to check both arguments.
-        _grammar(positions, outside, (1, 1), self.style)
+        # Build a syntax to check both arguments.
+        _syntax(positions, outside, (1, 1), self.style)
         super().__init__(outside)
         self._positions, self._outside = positions, outside
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
-        return self._grammar(screen).parse(reply)
+        return self._syntax(screen).parse(reply)
 
     def spell(self, action: ScreenAction, screen: Screen, thought: str = "") -> str:
-        assert isinstance(action, self.says), f"{action} is not in the grammar"
-        text = self._grammar(screen).format(action)
+        assert isinstance(action, self.says), f"{action} is not in the syntax"
+        text = self._syntax(screen).format(action)
         return f"<think>{thought}</think>{text}" if thought else text
 
     def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
@@ -55,11 +55,11 @@ class Tag(Dialect):
         }[self._positions]
         return f"Answer {forms}, {positions} {extent}."
 
-    def _grammar(self, screen: Screen) -> Grammar:
+    def _syntax(self, screen: Screen) -> ActionSyntax:
         size = screen.seen if self._positions == "pixels" else None
-        return _grammar(self._positions, self._outside, size, self.style)
+        return _syntax(self._positions, self._outside, size, self.style)
 
 
 @lru_cache(maxsize=256)
-def _grammar(positions: Any, outside: Any, size: Size | None, style: str) -> Grammar:
-    return Grammar(positions=positions, outside=outside, size=size, style=style)
+def _syntax(positions: Any, outside: Any, size: Size | None, style: str) -> ActionSyntax:
+    return ActionSyntax(positions=positions, outside=outside, size=size, style=style)

@@ -12,9 +12,9 @@ from agentrl.algorithms.core.statistics import nearly_equal
 from agentrl.config import (
     AlgorithmConfig,
     CriticConfig,
+    GroupFilterConfig,
     ImplicitRewardConfig,
     OverlongConfig,
-    SamplingConfig,
 )
 from agentrl.extension_points import ALGORITHM
 from agentrl.types import ScoredEpisode
@@ -155,7 +155,7 @@ class Algorithm(ABC):
     @property
     def attempts(self) -> int:
         """Maximum number of times a step's groups are played, including replacements."""
-        sampling: SamplingConfig = self.config.sampling
+        sampling: GroupFilterConfig = self.config.sampling
         # An algorithm with its own filter replaces groups regardless of settings.
         has_filter = sampling.filters or type(self).keep_group is not Algorithm.keep_group
         return 1 + (sampling.refills if has_filter else 0)
@@ -186,7 +186,7 @@ def load_algorithm(config: AlgorithmConfig) -> Algorithm:
     return algorithm
 
 
-def has_learning_signal(group: Sequence[ScoredEpisode], settings: SamplingConfig) -> bool:
+def has_learning_signal(group: Sequence[ScoredEpisode], settings: GroupFilterConfig) -> bool:
     """Whether a group passes the filters of `algorithm.sampling` (DAPO, arXiv:2503.14476)."""
     returns = [scored.reward for scored in group if not scored.episode.outcome.void]
     if settings.filter_groups and (not returns or nearly_equal(min(returns), max(returns))):

@@ -16,8 +16,8 @@ from agentrl.check.support.random_episodes import SEED
 from agentrl.config import EnvConfig
 from agentrl.env import scripted_reply
 from agentrl.extension_points import PLAYER
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
-from agentrl.rollout.environments.resolved_env import resolve_env
 
 USAGE = "env.players.mine={}"
 """The setting that adds this player."""

@@ -2,7 +2,7 @@
 
 from agentrl.config import EnvConfig, EvalConfig
 from agentrl.env import find_env
-from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.training.env_seeds import check_evaluation_seeds
 from agentrl.training.evaluation.suite import EvaluationSuite, SuiteTask, tasks_of
 

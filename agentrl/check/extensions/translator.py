@@ -16,8 +16,8 @@ from agentrl.check.support.open_env import open_env
 from agentrl.check.support.random_episodes import SEED, equal_values, play_randomly
 from agentrl.config import EnvConfig
 from agentrl.extension_points import TRANSLATOR
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
-from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.types import IMAGE
 
 USAGE = "env.translator_class={}"

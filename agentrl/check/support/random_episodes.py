@@ -13,8 +13,8 @@ from agentrl import env
 from agentrl.check.support.open_env import open_env
 from agentrl.config import EnvConfig
 from agentrl.rollout.environments.env_calls import reset_env, step_env
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
-from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.types import Observation
 
 SEED = 7

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from agentrl.policies.engines import vllm_transfer
 from agentrl.policies.engines.weight_checks import check_digest, join_digests, tensor_digest
-from agentrl.policies.models.stored_names import as_stored
+from agentrl.policies.models.weight_conversion import as_stored
 
 vllm_transfer.register()
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from agentrl.env import interface_of
 from agentrl.errors import ConfigError, EnvError, describe_error
+from agentrl.rollout.environments.env_plan import EnvPlan, close_env
 from agentrl.rollout.environments.env_processes import interface_in_process
 from agentrl.rollout.environments.env_server import CLOSE_S
-from agentrl.rollout.environments.resolved_env import ResolvedEnv, close_env
 from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ _interfaces: dict[str, dict[str, Any]] = {}
 """Cached results of `read_interface`, keyed by configuration."""
 
 
-def read_interface(env: ResolvedEnv) -> dict[str, Any]:
+def read_interface(env: EnvPlan) -> dict[str, Any]:
     """Create a phoneless environment once, and return its spaces and render modes.
 
     Raises:
@@ -45,7 +45,7 @@ def read_interface(env: ResolvedEnv) -> dict[str, Any]:
     return _interfaces[key]
 
 
-def _interface_in_thread(env: ResolvedEnv) -> dict[str, Any]:
+def _interface_in_thread(env: EnvPlan) -> dict[str, Any]:
     """Create an environment, read its interface, and close it, all in one thread."""
     # Only log a `close()` that fails or hangs, as episodes can still be played.
     interface: Future[dict[str, Any]] = Future()
@@ -76,6 +76,6 @@ def _interface_in_thread(env: ResolvedEnv) -> dict[str, Any]:
     return found
 
 
-def _not_constructed(env: ResolvedEnv, error: BaseException) -> ConfigError:
+def _not_constructed(env: EnvPlan, error: BaseException) -> ConfigError:
     what = f"env.id: {env.id} cannot be constructed"
     return ConfigError(f"{what}: {describe_error(error)}{env.eval_note}")

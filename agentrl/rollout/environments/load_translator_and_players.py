@@ -9,14 +9,14 @@ from agentrl.config import EnvConfig
 from agentrl.env import Player, Translator, translator_for
 from agentrl.errors import ConfigError, boundary
 from agentrl.rollout.environments.env_interface import read_interface
-from agentrl.rollout.environments.resolved_env import ResolvedEnv, named_parameters
+from agentrl.rollout.environments.env_plan import EnvPlan, named_parameters
 from agentrl.text import known_names
 
 ResizeOf = Callable[[Dialect], Resize]
 """Returns how the playing model resizes screens."""
 
 
-def open_translator(env: ResolvedEnv, resize_of: ResizeOf | None = None) -> Translator:
+def open_translator(env: EnvPlan, resize_of: ResizeOf | None = None) -> Translator:
     """Return the translator of an environment.
 
     Args:
@@ -54,7 +54,7 @@ def _set_dialect(speaker: Any, config: EnvConfig, resize_of: ResizeOf | None, wh
     speaker.dialect = dialect
 
 
-def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) -> Player:
+def load_player(env: EnvPlan, name: str, resize_of: ResizeOf | None = None) -> Player:
     """Create a scripted player of an environment, with the settings that it accepts.
 
     Raises:
@@ -93,7 +93,7 @@ def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) 
     return player
 
 
-def _interface_for(cls: Any, env: ResolvedEnv) -> dict[str, Any]:
+def _interface_for(cls: Any, env: EnvPlan) -> dict[str, Any]:
     """Return the facts about the environment that a translator or player's class accepts."""
     taken = named_parameters(cls)
     if "action_space" not in taken:

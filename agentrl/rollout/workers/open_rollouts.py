@@ -16,7 +16,7 @@ from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.workers.actor_starter import ActorStarter
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.rollout.workers.rollout_worker_group import RolloutWorkerGroup
-from agentrl.rollout.workers.rollouts import Rollouts
+from agentrl.rollout.workers.rollouts_interface import Rollouts
 
 
 def layout_of_job(

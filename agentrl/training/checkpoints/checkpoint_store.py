@@ -229,7 +229,7 @@ def export(checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraC
     """
     import torch
 
-    from agentrl.policies.models.stored_names import StoredForm
+    from agentrl.policies.models.weight_conversion import StoredForm
     from agentrl.training.checkpoints.policy_weights import PolicyWeights
 
     policy = PolicyWeights(checkpoint / _LEARNER, source)

@@ -16,9 +16,9 @@ from agentrl import replay
 from agentrl.config import EvalConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_encoding import to_json
+from agentrl.rollout.environments.env_plan import EnvPlan
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import instructions_for
-from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.runs.episode_summary import label_of
 from agentrl.runs.run_folder import RunFolder
 from agentrl.text import pluralize
@@ -82,7 +82,7 @@ class DemonstrationSelection:
 
 def select_demonstrations(
     warm: WarmStartConfig | None,
-    env: ResolvedEnv,
+    env: EnvPlan,
     model: ModelConfig,
     evaluation: EvalConfig,
 ) -> DemonstrationSelection:
@@ -148,7 +148,7 @@ class DemonstrationFilter:
     def __init__(
         self,
         warm: WarmStartConfig,
-        env: ResolvedEnv,
+        env: EnvPlan,
         model: ModelConfig,
         held_out: Iterable[int],
     ) -> None:

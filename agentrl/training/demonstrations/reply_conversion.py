@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from agentrl.actions.action_grammar import FORMS, Grammar
+from agentrl.actions.action_syntax import FORMS, ActionSyntax
 from agentrl.actions.tool_calls import ActionSet
 from agentrl.env import Translator
 from agentrl.errors import ActionError, ConfigError, EnvError, boundary
@@ -139,7 +139,7 @@ def _candidate_replies(translator: Translator, text: str) -> Iterator[str]:
     yield text
     if (spell := getattr(translator, "spell", None)) is not None:
         with contextlib.suppress(ActionError):  # not a touch, or not in the dialect
-            yield spell(Grammar().parse(f"<action>{text}</action>"))
+            yield spell(ActionSyntax().parse(f"<action>{text}</action>"))
     for tag in _TAGS:
         yield f"<{tag}>{text}</{tag}>"
     try:

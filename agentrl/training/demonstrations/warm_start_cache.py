@@ -23,9 +23,9 @@ from agentrl.config import (
 )
 from agentrl.errors import AgentRLError
 from agentrl.extension_points import DIALECT
+from agentrl.rollout.environments.env_plan import EnvPlan
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import instructions_for
-from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.training.demonstrations.demonstration_filter import (
     SelectedEpisode,
     demonstrations_digest,
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 def cache_folder(
     warm: WarmStartConfig,
     model: ModelConfig,
-    environments: Sequence[ResolvedEnv],
+    environments: Sequence[EnvPlan],
     mixture: Mapping[str, float],
     devices: DevicesConfig,
     run_seed: int,
@@ -76,7 +76,7 @@ def cache_folder(
     return Path(warm.cache).expanduser() / "warm" / digest[:16]
 
 
-def _files_digest(env: ResolvedEnv, model: ModelConfig, warm: WarmStartConfig) -> str:
+def _files_digest(env: EnvPlan, model: ModelConfig, warm: WarmStartConfig) -> str:
     """Return a digest of the user's files that the warm start depends on.
 
     These are files that the environment's arguments name (such as a data set), files of a local

@@ -19,7 +19,7 @@ from agentrl.extension_points import LOGGER
 from agentrl.files import StrPath, lock_folder
 from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.workers.open_rollouts import open_rollouts
-from agentrl.rollout.workers.rollouts import Rollouts
+from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.job_failure import recorded_failure
 from agentrl.runs.run_folder import RunFolder
 from agentrl.runs.run_start import record_start

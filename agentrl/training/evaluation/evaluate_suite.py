@@ -16,7 +16,7 @@ from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SUITE
 from agentrl.files import lock_folder, path_of, write_json
-from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
+from agentrl.rollout.environments.env_plan import EnvPlan, resolve_env
 from agentrl.rollout.play_plan import PlayTask
 from agentrl.runs.run_files import load_json
 from agentrl.runs.run_folder import RunFolder
@@ -262,7 +262,7 @@ def _job(
     )
 
 
-def _check_category(env: ResolvedEnv, category: str) -> None:
+def _check_category(env: EnvPlan, category: str) -> None:
     """Check that a data set has a category column; reads only its first rows."""
     infos = [one.info for one in islice(env.first_observations(), _ROWS_SEARCHED)]
     if infos and all(category_of(info, category) is None for info in infos):

@@ -16,7 +16,7 @@ from agentrl.data.reward_inputs import ROW
 from agentrl.data.row_columns import cell
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.reward_audit import sum_sight
-from agentrl.rollout.workers.rollouts import Rollouts
+from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.text import pluralize
 from agentrl.text_tables import ResultTable
 from agentrl.types import ScoredEpisode, Split

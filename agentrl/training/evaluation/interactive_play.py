@@ -21,8 +21,8 @@ from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
 from agentrl.event_loop import Worker
 from agentrl.files import StrPath
 from agentrl.policies.policy import Answer, Policy, PolicySession
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
-from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.play_plan import PlayPlan, plan_play
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.rollout_worker import RolloutWorker

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
 from agentrl.errors import WorldError
-from agentrl.rollout.workers.rollouts import Rollouts
+from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.metrics_file import TRAINING_STAGES
 from agentrl.text import pluralize
 

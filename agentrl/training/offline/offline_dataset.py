@@ -10,7 +10,7 @@ import numpy as np
 
 from agentrl.config import DataConfig, FinetuningConfig
 from agentrl.data.chat_messages import ChatMessage
-from agentrl.data.conversations import (
+from agentrl.data.chat_rows import (
     ChatRows,
     ConversationRow,
     LabeledRow,

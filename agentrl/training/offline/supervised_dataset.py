@@ -14,13 +14,13 @@ from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.policy import Answer
 from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run
+from agentrl.rollout.environments.env_plan import EnvPlan
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import instructions_for
-from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.run_episode import ENVIRONMENT
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.demonstrations.demonstration_filter import SelectedEpisode
-from agentrl.training.demonstrations.dialect_writer import DialectWriter
+from agentrl.training.demonstrations.dialect_rewriter import DialectRewriter
 from agentrl.training.monitoring.progress import OnProgress
 from agentrl.types import Episode, Image, Message, TokenSequence, Turn, give_images
 
@@ -36,7 +36,7 @@ class Demonstration:
 
 def rerender_demonstrations(
     chosen: Sequence[SelectedEpisode],
-    env: ResolvedEnv,
+    env: EnvPlan,
     encoder: ChatEncoder,
     max_new_tokens: int,
     on_progress: OnProgress = lambda done, total, note: None,
@@ -49,7 +49,7 @@ def rerender_demonstrations(
     Raises:
         ConfigError: a frame is damaged, or a reply is longer than `rollout.max_new_tokens`.
     """
-    writer = DialectWriter(env, encoder) if env.settings.dialect is not None else None
+    writer = DialectRewriter(env, encoder) if env.settings.dialect is not None else None
     translator = open_translator(env) if writer is None else writer.translator
     demonstrations: list[Demonstration] = []
     for selected in chosen:

@@ -14,7 +14,7 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.open_model import open_encoder, resize_for
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments.load_translator_and_players import load_player
-from agentrl.rollout.workers.rollouts import Rollouts
+from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.run_state import RunState
 from agentrl.training import env_seeds
 from agentrl.training.demonstrations import warm_start_cache

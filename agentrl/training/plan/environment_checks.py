@@ -9,9 +9,9 @@ from agentrl.cluster.placement import Layout
 from agentrl.config import DevicesConfig
 from agentrl.errors import ConfigError
 from agentrl.rollout.env_pool import check_mixture_pool
+from agentrl.rollout.environments.env_plan import EnvPlan, history_of
 from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
 from agentrl.rollout.environments.prompt_messages import instructions_for
-from agentrl.rollout.environments.resolved_env import ResolvedEnv, history_of
 from agentrl.rollout.nodes.phone_hosts import check_phone_hosts, find_phone_hosts
 from agentrl.rollout.nodes.shared_phone_pool import open_settings
 from agentrl.rollout.play_plan import PlayPlan, PlayTask
@@ -76,7 +76,7 @@ def count_episodes(plan: PlayPlan) -> Mapping[str, int | None]:
 
 
 def check_phones(
-    settings: DevicesConfig, env: ResolvedEnv, deadline_s: float, layout: Layout | None
+    settings: DevicesConfig, env: EnvPlan, deadline_s: float, layout: Layout | None
 ) -> None:
     """Check the phones on their nodes, or on this machine without a layout."""
     if env.app is None:

@@ -24,7 +24,7 @@ from agentrl.policies.models.model_source import is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.environments.resolved_env import ResolvedEnv
+from agentrl.rollout.environments.env_plan import EnvPlan
 from agentrl.rollout.play_plan import PlayPlan, PlayTask
 from agentrl.rollout.rewards.scoring import RewardFunctions
 from agentrl.rollout.run_episode import NO_ROOM, EpisodeRequest
@@ -237,14 +237,14 @@ def _check_recorded(
     )
 
 
-def _choose_player(env: ResolvedEnv, warm: WarmStartConfig | None) -> str | None:
+def _choose_player(env: EnvPlan, warm: WarmStartConfig | None) -> str | None:
     if warm is not None and warm.player:
         return warm.player
     players = env.players
     return next((name for name in ("expert", "random", *players) if name in players), None)
 
 
-def _is_playable_here(env: ResolvedEnv, devices: DevicesConfig) -> bool:
+def _is_playable_here(env: EnvPlan, devices: DevicesConfig) -> bool:
     if env.app is None:
         return True
     of_hosts = [devices.of_host(host) for host in devices.hosts] or [devices]

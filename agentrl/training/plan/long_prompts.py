@@ -11,13 +11,13 @@ from agentrl.config import EnvConfig, EvalConfig, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.open_model import open_encoder
+from agentrl.rollout.environments.env_plan import EnvPlan
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import (
     compose_message,
     instructions_for,
     preceding_for,
 )
-from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.play_plan import PlayPlan, PlayTask, plan_play
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ def skip_long_prompts(play: PlayPlan, folder: Path) -> PlayPlan:
 
 
 def _shortened(
-    task: PlayTask, without_long_rows: Callable[[ResolvedEnv], EnvConfig]
+    task: PlayTask, without_long_rows: Callable[[EnvPlan], EnvConfig]
 ) -> tuple[EnvConfig, EvalConfig]:
     env, kwargs = without_long_rows(task.train), dict(task.eval.kwargs)
     if not kwargs:
@@ -70,9 +70,7 @@ def _shortened(
     return env, replace(task.eval, kwargs=kwargs)
 
 
-def _without_long_rows(
-    env: ResolvedEnv, *, model: ModelConfig, folder: Path, room: int
-) -> EnvConfig:
+def _without_long_rows(env: EnvPlan, *, model: ModelConfig, folder: Path, room: int) -> EnvConfig:
     count, long, settings = 0, [], env.settings
     for prompt in _measured(model, env, folder):
         count += 1
@@ -96,7 +94,7 @@ def _without_long_rows(
     return replace(settings, kwargs={**settings.kwargs, "skip_rows": sorted(rows)})
 
 
-def _measured(model: ModelConfig, env: ResolvedEnv, folder: Path) -> Iterator[_PromptLength]:
+def _measured(model: ModelConfig, env: EnvPlan, folder: Path) -> Iterator[_PromptLength]:
     """Measure the encoded length of each prompt that is known before an episode."""
     if not hasattr(env.entry_point, "first_observations"):
         return

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentrl.algorithms.core.advantages import check_state_keys
-from agentrl.rollout.workers.rollouts import Rollouts
+from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.run_folder import RunFolder
 from agentrl.training import env_seeds
 from agentrl.training.evaluation.held_out import Evaluation, play_held_out

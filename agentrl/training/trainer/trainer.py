@@ -11,7 +11,7 @@ from agentrl.algorithms.core.kl import adapt_coefficient
 from agentrl.errors import LearnerError, LearnerLost, boundary
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.workers.rollouts import Rollouts
+from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.run_folder import SAVING, RunFolder
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter

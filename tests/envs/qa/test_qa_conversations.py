@@ -14,9 +14,9 @@ from agentrl.errors import ConfigError
 from agentrl.extras import GET_DATA
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.replay import tables_export
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_runner import EnvRunner
 from agentrl.rollout.environments.env_server import EnvServer
-from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.rewards.scoring import RewardFunctions
 from agentrl.training.demonstrations.demonstration_filter import select_demonstrations
 from agentrl.training.evaluation.interactive_play import PlayInterface, play

@@ -7,8 +7,8 @@ import pytest
 import agentrl
 from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_runner import EnvRunner
-from agentrl.rollout.environments.resolved_env import resolve_env
 from tests.data.rows import write_jsonl
 
 CHAT = [{"role": "user", "content": "1 + 1?"}]

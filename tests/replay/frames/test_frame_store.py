@@ -24,8 +24,8 @@ from agentrl.replay.frames import banded_png, frame_pack, pack_sweep
 from agentrl.replay.frames.banded_png import cut_into_bands
 from agentrl.replay.frames.frame_store import FrameStore
 from agentrl.replay.frames.pack_sweep import PackSweeper
-from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
+from agentrl.replay.run_reader import Run
 from agentrl.runs.run_layout import pack_file
 from tests.replay import packs
 from tests.replay.episodes import screen

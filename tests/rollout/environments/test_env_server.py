@@ -31,10 +31,10 @@ from agentrl.data.observations import AnyText
 from agentrl.errors import ConfigError, EnvError, WorldError
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments import env_server
+from agentrl.rollout.environments.env_client import RemoteEnv
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_server import InvalidRequest, pack, unpack
 from agentrl.rollout.environments.load_translator_and_players import open_translator
-from agentrl.rollout.environments.remote_env import RemoteEnv
-from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome

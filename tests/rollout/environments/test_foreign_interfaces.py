@@ -25,8 +25,8 @@ from websockets.sync.server import ServerConnection, serve
 from agentrl.config import Config, EnvConfig
 from agentrl.errors import ConfigError, EnvError
 from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
-from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome

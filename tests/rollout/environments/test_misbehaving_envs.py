@@ -25,8 +25,8 @@ from agentrl.errors import ConfigError, WorldError
 from agentrl.rollout import env_pool
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments import env_interface, env_processes
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_server import OpaqueSpace
-from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training.evaluation.held_out import play_held_out

@@ -18,8 +18,8 @@ from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import load_player
-from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.runs.run_folder import RunFolder

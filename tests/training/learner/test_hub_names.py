@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from agentrl.config import Config, LoraConfig
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.models import load_model
-from agentrl.policies.models.stored_names import StoredForm
+from agentrl.policies.models.weight_conversion import StoredForm
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings

@@ -12,7 +12,7 @@ import agentrl
 from agentrl import cli, replay
 from agentrl import config as configuration
 from agentrl.cluster.placement import Node, plan_layout
-from agentrl.data.conversations import read_chat, read_preference
+from agentrl.data.chat_rows import read_chat, read_preference
 from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
@@ -27,7 +27,7 @@ from agentrl.training.offline.offline_dataset import (
     encode_pair,
 )
 from tests.data.rows import picture, png, write_jsonl
-from tests.data.test_conversations import MS_SWIFT, SHARE_GPT, TRL
+from tests.data.test_chat_rows import MS_SWIFT, SHARE_GPT, TRL
 from tests.training.offline import jobs
 
 SMALL = [*jobs.SMALL, "optim.lr=3e-3", "sft.batch=4"]

@@ -14,7 +14,7 @@ from agentrl.cluster import reservation
 from agentrl.cluster.placement import Node
 from agentrl.config import Config, ModelConfig, model_config, record_image_sizes
 from agentrl.errors import ConfigError
-from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers import open_rollouts
 from agentrl.training.learner.learner_settings import LearnerSettings

@@ -7,7 +7,7 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
-from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.play_plan import plan_play
 from agentrl.training.plan.job_plan import plan_training
 from agentrl.training.plan.length_check import check_lengths

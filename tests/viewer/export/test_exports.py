@@ -14,8 +14,8 @@ from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
-from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
+from agentrl.replay.run_reader import Run
 from agentrl.runs import run_layout
 from agentrl.types import ScoredEpisode
 from agentrl.viewer.export import media, write

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from agentrl.envs.android.phone_game.boxes import to_app
-from agentrl.phone_page import PagedApp
+from agentrl.phone_page import PageApp
 from agentrl.phone_page.page_messages import Gesture
 from tests.envs.android.minigames.short_games import SHORT, extras, new_app, player
 from tests.phone_page.test_page_app import FakeLink, hello, paint
@@ -12,7 +12,7 @@ from tests.phone_page.test_page_app import FakeLink, hello, paint
 
 @pytest.mark.parametrize("id", list(SHORT))
 def test_a_page_plays_the_game_that_a_phone_plays(id: str) -> None:
-    alone, host, link = new_app(id), PagedApp(new_app(id)), FakeLink()
+    alone, host, link = new_app(id), PageApp(new_app(id)), FakeLink()
     who, rng = player(id, "expert"), np.random.default_rng(0)
     alone.launch(extras(id, 3))
     host.launch(extras(id, 3))
@@ -44,7 +44,7 @@ def test_a_page_plays_the_game_that_a_phone_plays(id: str) -> None:
 
 
 def test_time_passes_on_a_page_too() -> None:
-    host, link = PagedApp(new_app("SpaceFighter-v0")), FakeLink()
+    host, link = PageApp(new_app("SpaceFighter-v0")), FakeLink()
     host.launch({"clock": "running"})
     host.connect(link, hello())
     number = paint(host, link)

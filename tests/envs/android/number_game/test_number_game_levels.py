@@ -19,8 +19,8 @@ from agentrl.envs.android.number_game.rules import NumberGamePhase, NumberGameSt
 from agentrl.envs.android.number_game.translator import NumberGameTranslator
 from agentrl.envs.android.phone_game.boxes import tap_at
 from agentrl.errors import ActionError, ConfigError
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
-from agentrl.rollout.environments.resolved_env import resolve_env
 from tests.envs.android.number_game.level_apps import ALL, LEVELS, SEEDS, launched, play, tap
 
 RNG = np.random.default_rng(0)

@@ -20,7 +20,7 @@ from agentrl.devices.forwarding_device import ForwardingDevice
 from agentrl.devices.guard.foreground import is_allowed
 from agentrl.devices.input.input_commands import Touch, key_code
 from agentrl.errors import AppNotInFront, DeviceError, DeviceTimeout
-from agentrl.phone_page.page_app import PagedApp
+from agentrl.phone_page.page_app import PageApp
 from agentrl.phone_page.page_server import PageServer
 from agentrl.phone_page.page_slot import PageVisibility
 from agentrl.phone_page.phone_browser import PhoneBrowser
@@ -35,7 +35,7 @@ _NO_TAP_S = 1.0
 _LEAVE_KEYS = ("KEYCODE_BACK", "KEYCODE_HOME")
 
 
-class PagedDevice(ForwardingDevice):
+class PageDevice(ForwardingDevice):
     """Wraps another device; implements `agentrl.devices.device.Device`.
 
     Captures show the real phone's screen, and taps go through its input. The apps run here, and
@@ -49,7 +49,7 @@ class PagedDevice(ForwardingDevice):
         super().__init__(device)
         self._server = server
         self._browser = PhoneBrowser(device, server)
-        self._apps = {app.package: PagedApp(app) for app in apps}
+        self._apps = {app.package: PageApp(app) for app in apps}
         for app in self._apps.values():
             server.add(app)
 
@@ -190,12 +190,12 @@ class PagedDevice(ForwardingDevice):
         app = self._apps.get(package)
         return None if app is None else app.state()
 
-    def _in_front(self) -> PagedApp | None:
+    def _in_front(self) -> PageApp | None:
         """Return the app whose page is in front, if any."""
         app = self._browser.app
         return app if app is not None and self.focus() == app.package else None
 
-    def _wait_until_seen(self, app: PagedApp, end: float) -> None:
+    def _wait_until_seen(self, app: PageApp, end: float) -> None:
         """Wait until the app is in front and the screen shows what its page painted."""
         while True:
             status = app.wait(

@@ -13,26 +13,26 @@ from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.envs.android.number_game import layout
 from agentrl.envs.android.number_game.app import PACKAGE, NumberGameApp
 from agentrl.errors import AppLeft, DeviceError, DeviceTimeout
-from agentrl.phone_page import PagedDevice, PageServer
+from agentrl.phone_page import PageDevice, PageServer
 from agentrl.types import Image
 from tests.phone_page.chromium_phone import BROWSER, LAUNCHER, ChromiumPhone
 from virtual_phone.apps.probe_app import ProbeApp
 
 PROBE = "org.agentrl.probe"
 T = TypeVar("T")
-Paged = tuple[PagedDevice, ChromiumPhone]
+Paged = tuple[PageDevice, ChromiumPhone]
 
 
 @pytest.fixture
 def paged(chromium: Browser, server: PageServer) -> Iterator[Callable[..., Paged]]:
     """Makes phones that play the number game and the probe on a page."""
-    devices: list[PagedDevice] = []
+    devices: list[PageDevice] = []
 
     def make(
         width: int = 360, height: int = 640, ratio: float = 2.0, bars: tuple[int, int] = (80, 24)
     ) -> Paged:
         phone = ChromiumPhone(chromium, width, height, ratio, bars)
-        devices.append(PagedDevice(phone, server, [NumberGameApp(), ProbeApp()]))
+        devices.append(PageDevice(phone, server, [NumberGameApp(), ProbeApp()]))
         return devices[-1], phone
 
     yield make
@@ -40,7 +40,7 @@ def paged(chromium: Browser, server: PageServer) -> Iterator[Callable[..., Paged
         device.close()
 
 
-def app_on(device: PagedDevice, screen: Image) -> Image:
+def app_on(device: PageDevice, screen: Image) -> Image:
     """The app's part of a capture."""
     height, width = screen.shape[:2]
     area = device.app_area()
@@ -57,7 +57,7 @@ def until(answer: Callable[[], T | None], what: str) -> T:
     return found
 
 
-def settle(device: PagedDevice, package: str, touches: int) -> dict[str, Any]:
+def settle(device: PageDevice, package: str, touches: int) -> dict[str, Any]:
     """The state with this count of touches, as soon as it is published."""
 
     def arrived() -> dict[str, Any] | None:

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.actions.action_grammar import FORMS, KEYS, MAX_TEXT, MAX_WAIT_S
+from agentrl.actions.action_syntax import FORMS, KEYS, MAX_TEXT, MAX_WAIT_S
 from agentrl.devices import (
     Action,
+    ActionSyntax,
     Done,
     Drag,
-    Grammar,
     Key,
     LongPress,
     Swipe,
@@ -22,11 +22,11 @@ from agentrl.errors import ActionError, ConfigError
 
 Spelling = Literal["unit", "thousand", "pixels", "tool"]
 WIDTH, HEIGHT = 1080, 2400
-GRAMMARS: dict[Spelling, Grammar] = {
-    "unit": Grammar(),
-    "thousand": Grammar(positions="thousand"),
-    "pixels": Grammar(positions="pixels", size=(WIDTH, HEIGHT)),
-    "tool": Grammar(style="tool"),
+SYNTAXES: dict[Spelling, ActionSyntax] = {
+    "unit": ActionSyntax(),
+    "thousand": ActionSyntax(positions="thousand"),
+    "pixels": ActionSyntax(positions="pixels", size=(WIDTH, HEIGHT)),
+    "tool": ActionSyntax(style="tool"),
 }
 
 
@@ -54,21 +54,21 @@ def spelled(positions: Spelling) -> st.SearchStrategy[Action]:
     return actions(position, position)
 
 
-@given(st.one_of(*(st.tuples(st.just(GRAMMARS[name]), spelled(name)) for name in GRAMMARS)))
-def test_every_action_survives_format_and_parse(said: tuple[Grammar, Action]) -> None:
-    grammar, action = said
-    assert grammar.parse(f"I think.\n{grammar.format(action)}") == action
+@given(st.one_of(*(st.tuples(st.just(SYNTAXES[name]), spelled(name)) for name in SYNTAXES)))
+def test_every_action_survives_format_and_parse(said: tuple[ActionSyntax, Action]) -> None:
+    syntax, action = said
+    assert syntax.parse(f"I think.\n{syntax.format(action)}") == action
 
 
 @given(st.text(max_size=60), st.sampled_from(sorted(FORMS)))
 def test_a_reply_is_an_action_or_an_action_error(reply: str, name: str) -> None:
-    for grammar in (*GRAMMARS.values(), Grammar(outside="clamp")):
+    for syntax in (*SYNTAXES.values(), ActionSyntax(outside="clamp")):
         for text in (reply, f"<action>{reply}</action>", f"<action>{name}({reply})</action>"):
             try:
-                action = grammar.parse(text)
+                action = syntax.parse(text)
             except ActionError:
                 continue
-            assert grammar.parse(grammar.format(action)) is not None
+            assert syntax.parse(syntax.format(action)) is not None
 
 
 @pytest.mark.parametrize(
@@ -106,22 +106,22 @@ def test_a_reply_is_an_action_or_an_action_error(reply: str, name: str) -> None:
 )
 def test_invalid_actions_say_why(reply: str, complaint: str) -> None:
     with pytest.raises(ActionError, match=complaint):
-        Grammar().parse(reply)
+        ActionSyntax().parse(reply)
 
 
 def test_the_default_format_has_not_changed() -> None:
-    assert Grammar().format(Tap(0.21, 0.7)) == "<action>tap(0.21, 0.70)</action>"
-    assert Grammar().format(Swipe(0.5, 0.8, 0.5, 0.2)) == (
+    assert ActionSyntax().format(Tap(0.21, 0.7)) == "<action>tap(0.21, 0.70)</action>"
+    assert ActionSyntax().format(Swipe(0.5, 0.8, 0.5, 0.2)) == (
         "<action>swipe(0.50, 0.80, 0.50, 0.20)</action>"
     )
-    assert Grammar().format(Wait(0.5)) == "<action>wait(0.50)</action>"
-    assert Grammar().format(Key("BACK")) == "<action>key(BACK)</action>"
+    assert ActionSyntax().format(Wait(0.5)) == "<action>wait(0.50)</action>"
+    assert ActionSyntax().format(Key("BACK")) == "<action>key(BACK)</action>"
 
 
 def test_a_text_may_contain_the_closing_tag() -> None:
-    said = Grammar().format(Type('a</action> "b"\\\n<action>'))
+    said = ActionSyntax().format(Type('a</action> "b"\\\n<action>'))
     assert said == '<action>type("a\\u003c/action> \\"b\\"\\\\\\n\\u003caction>")</action>'
-    assert Grammar().parse(said) == Type('a</action> "b"\\\n<action>')
+    assert ActionSyntax().parse(said) == Type('a</action> "b"\\\n<action>')
 
 
 @pytest.mark.parametrize(
@@ -131,30 +131,30 @@ def test_a_text_may_contain_the_closing_tag() -> None:
 def test_clamp_moves_outside_positions_to_the_edge(
     positions: Spelling, said: str, where: tuple[float, float]
 ) -> None:
-    grammar = Grammar(positions=positions, outside="clamp")
-    assert grammar.parse(f"<action>tap({said})</action>") == Tap(*where)
+    syntax = ActionSyntax(positions=positions, outside="clamp")
+    assert syntax.parse(f"<action>tap({said})</action>") == Tap(*where)
     with pytest.raises(ActionError, match=r"outside the screen|not a number"):
-        Grammar(positions=positions).parse(f"<action>tap({said})</action>")
+        ActionSyntax(positions=positions).parse(f"<action>tap({said})</action>")
 
 
 @given(st.integers(0, WIDTH - 1), st.integers(0, HEIGHT - 1))
 def test_pixel_positions_round_trip_on_a_screen_of_that_size(x: int, y: int) -> None:
-    action = GRAMMARS["pixels"].parse(f"<action>tap({x}, {y})</action>")
+    action = SYNTAXES["pixels"].parse(f"<action>tap({x}, {y})</action>")
     assert isinstance(action, Tap)
     assert (to_pixel(action.x, WIDTH), to_pixel(action.y, HEIGHT)) == (str(x), str(y))
 
 
 def test_a_pixel_beyond_the_image_is_outside() -> None:
     with pytest.raises(ActionError, match=r"1080 is outside the screen; numbers are from 0 to 107"):
-        GRAMMARS["pixels"].parse("<action>tap(1080, 3)</action>")
+        SYNTAXES["pixels"].parse("<action>tap(1080, 3)</action>")
 
 
 def test_a_grammar_accepts_only_its_actions_and_keys() -> None:
-    grammar = Grammar(actions=("tap", "key"), keys=("HOME",))
-    assert grammar.parse("<action>key(home)</action>") == Key("HOME")
+    syntax = ActionSyntax(actions=("tap", "key"), keys=("HOME",))
+    assert syntax.parse("<action>key(home)</action>") == Key("HOME")
     for refused in ('type("x")', "key(BACK)", "done()"):
         with pytest.raises(ActionError):
-            grammar.parse(f"<action>{refused}</action>")
+            syntax.parse(f"<action>{refused}</action>")
 
 
 @pytest.mark.parametrize(
@@ -169,4 +169,4 @@ def test_a_grammar_accepts_only_its_actions_and_keys() -> None:
 )
 def test_an_invalid_grammar_is_a_config_error(settings: dict[str, object], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        Grammar(**settings)  # type: ignore[arg-type]
+        ActionSyntax(**settings)  # type: ignore[arg-type]

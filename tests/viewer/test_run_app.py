@@ -28,8 +28,8 @@ from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.files import lock_folder
 from agentrl.replay.frames.banded_png import cut_into_bands
-from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
+from agentrl.replay.run_reader import Run
 from agentrl.runs.run_layout import episode_file, pack_file
 from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.access_control import AccessGuard
@@ -703,8 +703,8 @@ def test_view_serves_until_it_is_stopped(tmp_path: Path) -> None:
 
 _SERVE = """
 import sys, time
-from agentrl.viewer import server_app, viewer_server
-server_app.overview = lambda run: time.sleep(60)
+from agentrl.viewer import run_app, viewer_server
+run_app.overview = lambda run: time.sleep(60)
 viewer_server.serve(sys.argv[1], port=0, ready=lambda url: print(url, flush=True))
 """
 

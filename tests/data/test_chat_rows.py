@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agentrl.data.conversations import ChatRows, read_chat, read_preference
+from agentrl.data.chat_rows import ChatRows, read_chat, read_preference
 from agentrl.data.open_table import open_table
 from agentrl.errors import ConfigError
 from tests.data.rows import picture, png, write_jsonl

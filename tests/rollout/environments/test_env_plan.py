@@ -4,8 +4,8 @@ import pytest
 import agentrl
 from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError
+from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
-from agentrl.rollout.environments.resolved_env import resolve_env
 
 
 class Board(gymnasium.Env):

@@ -11,18 +11,18 @@ from agentrl.errors import AgentRLError, ConfigError
 from agentrl.viewer.access_control import CHANGES, AccessGuard
 from agentrl.viewer.all_runs import AllRuns
 from agentrl.viewer.metric_history import Axis
-from agentrl.viewer.server_app import (
+from agentrl.viewer.run_app import (
     add_files,
-    application,
     as_json,
     new_application,
+    run_application,
     static_files,
 )
 
 _PREFIX = "/runs"
 
 
-def runs_application(runs: AllRuns, guard: AccessGuard) -> FastAPI:
+def run_list_application(runs: AllRuns, guard: AccessGuard) -> FastAPI:
     """Create the ASGI application; the caller must call its `state.close`."""
 
     def message(error: AgentRLError) -> str:
@@ -100,7 +100,7 @@ class _PagesOfRuns:
         with self._lock:
             if name not in self._apps:
                 run = replay.open(self._runs.path(name), may_be_unplayed=True)
-                self._apps[name] = application(run, self._guard)
+                self._apps[name] = run_application(run, self._guard)
                 # Share the event, so that event streams of all runs end together.
                 self._apps[name].state.closing = self._closing
             return self._apps[name]

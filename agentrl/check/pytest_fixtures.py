@@ -1,7 +1,7 @@
 """Pytest fixtures for tests of users' extensions.
 
 # conftest.py
-pytest_plugins = ["agentrl.check.fixtures"]
+pytest_plugins = ["agentrl.check.pytest_fixtures"]
 """
 
 from collections.abc import Iterator

@@ -36,7 +36,7 @@ _ALLOW = "allow"
 
 
 @dataclass(kw_only=True, frozen=True, eq=False)
-class ResolvedEnv:
+class EnvPlan:
     """The environment of a job in one split, with its class, translator and players.
 
     Made by `resolve_env`.
@@ -116,12 +116,12 @@ class ResolvedEnv:
         patience_s = self.settings.patience_s
         return {"agentrl_deadline_s": deadline_s, "agentrl_patience_s": patience_s}
 
-    def with_kwargs(self, **kwargs: Any) -> "ResolvedEnv":
+    def with_kwargs(self, **kwargs: Any) -> "EnvPlan":
         """Return a copy of the environment with further arguments."""
         settings = replace(self.settings, kwargs={**self.settings.kwargs, **kwargs})
         return replace(self, settings=settings)
 
-    def with_allowed_apps(self, allow: Sequence[str]) -> "ResolvedEnv":
+    def with_allowed_apps(self, allow: Sequence[str]) -> "EnvPlan":
         """Allow more packages in the foreground than the environment's own app.
 
         Raises:
@@ -268,7 +268,7 @@ def resolve_env(
     evaluation: EvalConfig | None = None,
     *,
     section: str = "env.kwargs",
-) -> ResolvedEnv:
+) -> EnvPlan:
     """Look up an environment, with the translator and players that the settings name.
 
     Args:
@@ -289,7 +289,7 @@ def resolve_env(
         players={**known.players, **players},
     )
     eval_kwargs = {} if evaluation is None else evaluation.kwargs
-    return ResolvedEnv(
+    return EnvPlan(
         settings=replace(settings, kwargs={**settings.kwargs, **eval_kwargs}),
         registration=registration,
         eval_kwargs=eval_kwargs,

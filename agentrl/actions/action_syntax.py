@@ -65,7 +65,7 @@ FORMS: Mapping[str, str] = {name: ACTION_FORMS[kind] for name, kind in _KINDS.it
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Grammar:
+class ActionSyntax:
     """A closed set of actions and their text form.
 
     `parse` inverts `format`, up to the precision of the position format: hundredths, thousandths
@@ -178,7 +178,7 @@ class Grammar:
     def _scale(self) -> CoordinateScale:
         clamp = self.outside == "clamp"
         if self.positions == "pixels":
-            assert self.size is not None, "checked when the grammar was made"
+            assert self.size is not None, "checked when the syntax was made"
             return CoordinateScale(sides=self.size, pixels=True, clamp=clamp)
         side = 1 if self.positions == "unit" else 1000
         return CoordinateScale(sides=(side, side), clamp=clamp)

@@ -1,4 +1,4 @@
-"""The viewer's web application: pages, JSON API and frames."""
+"""Web application for one run: pages, JSON API and frames."""
 
 import asyncio
 import json
@@ -69,7 +69,7 @@ _POLL_S = 0.5
 _MAX_ROWS = 500
 
 
-def application(
+def run_application(
     run: Run, guard: AccessGuard, stage: BrowserPlay | None = None, other: Run | None = None
 ) -> FastAPI:
     """Create the ASGI application; the caller must call its `state.close`.
