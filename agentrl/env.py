@@ -120,7 +120,7 @@ class EnvRegistration:
 
 
 _ENVS: dict[str, EnvRegistration] = {}
-_RANDOM = {"random": "agentrl.actions.space_translator:RandomPlayer"}
+_RANDOM = {"random": "agentrl.actions.random_player:RandomPlayer"}
 """Players of environments with the default translator."""
 _REMOTE = "agentrl.rollout.environments.env_client:make_remote_env"
 _FOREIGN = {

@@ -253,8 +253,8 @@ class MathVerse:
             marked = grading.extract_answer(reply)
             given = _final_letter(marked) if is_choice else marked
         right = accepted(episode)
-        numbers = [text for text in right if grading.number(text) is not None]
-        if grading.exact(given, right) or grading.numeric(given, numbers):
+        numbers = [text for text in right if grading.parse_number(text) is not None]
+        if grading.matches_text(given, right) or grading.matches_number(given, numbers):
             return 1.0
         return 0.0 if self._judge is None else await self._judge(episode)
 

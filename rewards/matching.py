@@ -12,7 +12,7 @@ def exact(episode: Episode) -> float:
     """The same text, ignoring case, whitespace and a full stop."""
     answer = reward_inputs.last_answer(episode)
     accepted = reward_inputs.accepted(episode)
-    return float(answer is not None and grading.exact(answer, accepted))
+    return float(answer is not None and grading.matches_text(answer, accepted))
 
 
 def numeric(episode: Episode, tolerance: float = 0.0) -> float:
@@ -26,11 +26,13 @@ def numeric(episode: Episode, tolerance: float = 0.0) -> float:
         ValueError: the true answer is not a number.
     """
     accepted = reward_inputs.accepted(episode)
-    return float(grading.numeric(reward_inputs.last_answer(episode) or "", accepted, tolerance))
+    return float(
+        grading.matches_number(reward_inputs.last_answer(episode) or "", accepted, tolerance)
+    )
 
 
 def choice(episode: Episode) -> float:
     """The right option, given by its letter, its text, or both."""
     answer, accepted = reward_inputs.last_answer(episode), reward_inputs.accepted(episode)
     options = reward_inputs.options(episode.reset_info)
-    return float(answer is not None and grading.choice(answer, accepted, options))
+    return float(answer is not None and grading.matches_choice(answer, accepted, options))

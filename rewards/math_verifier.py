@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn
 
 import psutil
 
-from agentrl.data.grading import as_latex, exact, extract_answer, final_answer
+from agentrl.data.grading import as_latex, extract_answer, final_answer, matches_text
 from agentrl.errors import ActionError, RewardError
 
 log = logging.getLogger(__name__)
@@ -207,7 +207,7 @@ def _answer(truth: tuple[Any, str], reply: str, said: str | None, rule: Rule) ->
     from math_verify import verify
 
     true, text = truth
-    if rule == "words" and said is not None and exact(said, [text]):
+    if rule == "words" and said is not None and matches_text(said, [text]):
         return {"right": True, "unsettled": False}
     given = _parsed(reply if said is None else _dressed(said))
     pair = (given, true) if rule == "whole" else (true, given)  # the order of R1-V's test

@@ -1,6 +1,5 @@
 """The default translator for any Gymnasium environment, and a random player."""
 
-import copy
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agentrl.actions.dialect import Dialect, Size
+from agentrl.actions.dialect import Dialect
 from agentrl.actions.screen_actions import ScreenAction
 from agentrl.actions.screen_dialogue import ScreenDialogue
 from agentrl.actions.screen_space_conversion import ScreenActionConverter
@@ -29,8 +28,6 @@ from agentrl.types import IMAGE, Image, Message, Observation
 RENDER_MODES = {"observation": None, "render": "rgb_array", "ansi": "ansi"}
 """Sources of the model's observation, and the render mode that each requires."""
 _MOST_LISTED = 1000
-# Screen size of environments whose info has no `screen_size`.
-_USUAL: Size = (720, 1280)
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MARKED = re.compile(r"\x1b\[\d*(?:;\d+)*m(.)\x1b\[0m")
 
@@ -226,45 +223,6 @@ class SpaceTranslator:
 
     def no_action(self) -> None:
         """Return None: a reply without an action does not step the environment."""
-
-
-class RandomPlayer:
-    """Plays uniformly random actions, among those allowed by `info["action_mask"]` if present.
-
-    Args:
-        action_space: the environment's action space; filled in automatically.
-        names: see `SpaceTranslator`.
-        parameters: names of an action's components.
-        style: `tag` or `tool`.
-    """
-
-    def __init__(
-        self,
-        action_space: "gymnasium.Space[Any]",
-        names: Any = None,
-        parameters: Sequence[str] | None = None,
-        style: str = "tag",
-    ) -> None:
-        self._space = action_space
-        self._action_format = action_format_for(action_space, names, parameters, style)
-        self.dialect: Dialect | None = None
-        """How actions are written; None in the translator's own format."""
-
-    def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """Return a random action without reasoning."""
-        if isinstance(self._space, gymnasium.spaces.Discrete):
-            mask: Any = info.get("action_mask")
-            has_choice = mask is not None and np.any(mask)
-            allowed = np.flatnonzero(mask) if has_choice else int(self._space.n)
-            return self._action_format.format(int(self._space.start) + int(rng.choice(allowed)))
-        # Copy the space: sampling has state, and episodes run concurrently.
-        space = copy.deepcopy(self._space)
-        space.seed(int(rng.integers(2**31)))
-        if self.dialect is None:
-            return self._action_format.format(space.sample())
-        width, height = info.get("screen_size", _USUAL)
-        screen = self.dialect.screen((width, height))
-        return self.dialect.spell(ScreenActionConverter(space).from_space(space.sample()), screen)
 
 
 def _checked(show: Sequence[str]) -> tuple[str, ...]:

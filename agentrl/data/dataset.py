@@ -19,8 +19,9 @@ from agentrl.data.image_loading import ImageError
 from agentrl.data.question_columns import system_message
 from agentrl.data.question_reader import QuestionReader, as_list
 from agentrl.data.row_columns import columns_for_rewards, report_bad_rows
+from agentrl.data.seed_to_row import row_of
 from agentrl.data.tables import BadRow, Row, Table
-from agentrl.data.tasks import Task, row_of
+from agentrl.data.tasks import Task
 from agentrl.errors import ConfigError
 from agentrl.types import Image, Message
 

@@ -110,13 +110,13 @@ def normalize(text: str) -> str:
     return " ".join(folded.split()).removesuffix(".").rstrip()
 
 
-def exact(answer: str, accepted: Sequence[str]) -> bool:
+def matches_text(answer: str, accepted: Sequence[str]) -> bool:
     """Whether an answer equals an accepted text after normalization; see `normalize`."""
     given = normalize(answer)
     return given != "" and any(given == normalize(text) for text in accepted)
 
 
-def number(text: str) -> Fraction | None:
+def parse_number(text: str) -> Fraction | None:
     """Parse a number: `-3`, `1,200`, `.5`, `2e3`, `3/4`, `12%`; None if it is not a number."""
     text = text.translate(_FULL_WIDTH).strip().translate(_SIGNS).strip()
     if not text or len(text) > _MAX_NUMBER:
@@ -134,7 +134,7 @@ def _decimal(text: str) -> Fraction | None:
     return Fraction(text.replace(",", "")) if _NUMBER.fullmatch(text) else None
 
 
-def numeric(answer: str, accepted: Sequence[str], tolerance: float = 0.0) -> bool:
+def matches_number(answer: str, accepted: Sequence[str], tolerance: float = 0.0) -> bool:
     """Whether an answer equals one of the accepted numbers.
 
     Args:
@@ -145,9 +145,9 @@ def numeric(answer: str, accepted: Sequence[str], tolerance: float = 0.0) -> boo
     Raises:
         ValueError: an accepted answer is not a number.
     """
-    given = number(answer)
+    given = parse_number(answer)
     for text in accepted:
-        true = number(text)
+        true = parse_number(text)
         if true is None:
             raise ValueError(
                 f"the accepted answer {text[:40]!r} is not a number; use another grading rule"
@@ -157,7 +157,7 @@ def numeric(answer: str, accepted: Sequence[str], tolerance: float = 0.0) -> boo
     return False
 
 
-def choice(
+def matches_choice(
     answer: str, accepted: Sequence[str], options: Sequence[str] = (), tolerance: float = 0.0
 ) -> bool:
     """Whether an answer chooses the right option: `B`, `(b)`, `B. four`, or `four`.
@@ -166,15 +166,15 @@ def choice(
         answer: any text.
         accepted: letters or the texts of options.
         options: option texts, A first. Without options, letters are compared; a free-form question,
-            whose right answer is not a letter, is graded as `numeric` or `exact`.
-        tolerance: see `numeric`.
+            whose right answer is not a letter, is graded as a number or a text.
+        tolerance: see `matches_number`.
     """
     right = {chosen_letter(text, options) for text in accepted}
     if options or right != {None}:
         given = chosen_letter(answer, options)
         return given is not None and given in right
-    numbers = [text for text in accepted if number(text) is not None]
-    return exact(answer, accepted) or numeric(answer, numbers, tolerance)
+    numbers = [text for text in accepted if parse_number(text) is not None]
+    return matches_text(answer, accepted) or matches_number(answer, numbers, tolerance)
 
 
 def why_ungradable(
@@ -191,12 +191,12 @@ def why_ungradable(
     if grade == "choice" and (option := _ambiguous_option(options)) is not None:
         return f"its option {quoted(option)} is also the letter of another option"
     for text in accepted:
-        if grade == "numeric" and number(text) is None:
+        if grade == "numeric" and parse_number(text) is None:
             return f"its answer {quoted(text)} is not a number"
         if grade == "choice" and (options or not mixed) and chosen_letter(text, options) is None:
             what = "none of its options" if options else "not a letter, and it has no options"
             return f"its answer {quoted(text)} is {what}"
-    if grade == "exact" and not any(exact(_given(text), accepted) for text in accepted):
+    if grade == "exact" and not any(matches_text(_given(text), accepted) for text in accepted):
         return (
             f"its answer {quoted(accepted[0])} is wrong by grade=exact when a reply gives it, as "
             f"{quoted(_given(accepted[0]))}"

@@ -7,7 +7,7 @@ one for demonstrations, one for training. No seed is ever both evaluated and tra
 from collections.abc import Sequence
 
 from agentrl.config import EvalConfig, RolloutConfig
-from agentrl.data.tasks import FIRST_LEARNED_SEED, SEED_RANGE
+from agentrl.data.seed_to_row import FIRST_LEARNED_SEED, SEED_RANGE
 from agentrl.errors import ConfigError
 
 

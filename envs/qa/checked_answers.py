@@ -33,7 +33,7 @@ class CheckedQA(QA):
         assert self._task is not None, "reset first"
         answer = grading.final_answer(str(action["answer"])).replace("$", "").strip()
         true = grading.final_answer(self._task.answer)
-        right = float(grading.numeric(answer, [true]))
+        right = float(grading.matches_number(answer, [true]))
         shown, _, _, _, info = super().step(answer)
         if not action["check"]:
             info["metrics"] = {"accuracy": right}

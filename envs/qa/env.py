@@ -192,9 +192,9 @@ def grader(grade: str, tolerance: float) -> Callable[[str, Task], bool | None]:
         if grade == "none":
             return None
         if grade == "numeric":
-            return grading.numeric(answer, task.accepted, tolerance)
+            return grading.matches_number(answer, task.accepted, tolerance)
         if grade == "choice":
-            return grading.choice(answer, task.accepted, task.options, tolerance)
-        return grading.exact(answer, task.accepted)
+            return grading.matches_choice(answer, task.accepted, task.options, tolerance)
+        return grading.matches_text(answer, task.accepted)
 
     return is_right

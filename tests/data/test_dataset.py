@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from agentrl.data import image_loading
 from agentrl.data.dataset import Dataset
 from agentrl.data.open_table import Selection, open_table
+from agentrl.data.seed_to_row import row_of
 from agentrl.data.tables import BadRow
-from agentrl.data.tasks import row_of
 from agentrl.errors import ConfigError
 from tests.data.rows import POSTSCRIPT, jpeg, picture, png, sums, write_csv, write_jsonl
 

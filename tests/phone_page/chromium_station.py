@@ -24,7 +24,7 @@ from virtual_phone.protocol.adb_stream import Buffer
 from virtual_phone.protocol.phone_server import PhoneServer
 from virtual_phone.system import screen_frame
 from virtual_phone.system.byte_channels import relay
-from virtual_phone.system.network import PhoneNetwork, PortListener
+from virtual_phone.system.network_ports import PhoneNetwork, PortListener
 from virtual_phone.virtual_phone import VirtualPhone
 
 TOOLBAR = 50

@@ -71,19 +71,19 @@ def test_reply_full_of_open_boxes_takes_no_time():
     ],
 )  # fmt: skip
 def test_numbers_are_read_as_they_are_written(text, value):
-    assert str(grading.number(text)) == value
+    assert str(grading.parse_number(text)) == value
 
 
 @pytest.mark.parametrize(
     "text", ["", "four", "1/0", "1,20", "1 2", "--1", "e3", "9" * 200, "1e9999"]
 )
 def test_text_that_is_not_a_number_gives_none(text):
-    assert grading.number(text) is None
+    assert grading.parse_number(text) is None
 
 
 @given(st.integers(-(10**12), 10**12))
 def test_every_whole_number_is_read_with_and_without_commas(value):
-    assert grading.number(str(value)) == grading.number(f"{value:,}") == value
+    assert grading.parse_number(str(value)) == grading.parse_number(f"{value:,}") == value
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agentrl import config as configuration
 from agentrl.check.support.sample_steps import sample_turn, scored_episode
 from agentrl.config import Config, RolloutConfig, sampler_defaults
-from agentrl.data.tasks import row_of
+from agentrl.data.seed_to_row import row_of
 from agentrl.errors import ConfigError
 from agentrl.rollout.play_plan import plan_play
 from agentrl.training.env_seeds import first_training_seed

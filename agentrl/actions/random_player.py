@@ -1,0 +1,54 @@
+"""A scripted player that plays random actions of any action space."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from agentrl.actions.dialect import Dialect, Size
+from agentrl.actions.screen_space_conversion import ScreenActionConverter
+from agentrl.actions.space_formats import action_format_for
+
+# Screen size of environments whose info has no `screen_size`.
+_USUAL: Size = (720, 1280)
+
+
+class RandomPlayer:
+    """Plays uniformly random actions, among those allowed by `info["action_mask"]` if present.
+
+    Args:
+        action_space: the environment's action space; filled in automatically.
+        names: see `SpaceTranslator`.
+        parameters: names of an action's components.
+        style: `tag` or `tool`.
+    """
+
+    def __init__(
+        self,
+        action_space: "gymnasium.Space[Any]",
+        names: Any = None,
+        parameters: Sequence[str] | None = None,
+        style: str = "tag",
+    ) -> None:
+        self._space = action_space
+        self._action_format = action_format_for(action_space, names, parameters, style)
+        self.dialect: Dialect | None = None
+        """How actions are written; None in the translator's own format."""
+
+    def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
+        """Return a random action without reasoning."""
+        if isinstance(self._space, gymnasium.spaces.Discrete):
+            mask: Any = info.get("action_mask")
+            has_choice = mask is not None and np.any(mask)
+            allowed = np.flatnonzero(mask) if has_choice else int(self._space.n)
+            return self._action_format.format(int(self._space.start) + int(rng.choice(allowed)))
+        # Copy the space: sampling has state, and episodes run concurrently.
+        space = copy.deepcopy(self._space)
+        space.seed(int(rng.integers(2**31)))
+        if self.dialect is None:
+            return self._action_format.format(space.sample())
+        width, height = info.get("screen_size", _USUAL)
+        screen = self.dialect.screen((width, height))
+        return self.dialect.spell(ScreenActionConverter(space).from_space(space.sample()), screen)
