@@ -51,7 +51,8 @@ COMPOSED = {
     "virtual_phone/commands/builtins.py": 2,
     # A shell's or grep's own pattern, which its author may make as slow as they like.
     "virtual_phone/commands/toybox/grep.py": 2,
-    "virtual_phone/shell/expansion.py": 3,
+    "virtual_phone/shell/field_splitting.py": 1,
+    "virtual_phone/shell/glob_patterns.py": 2,
 }
 """How many expressions of a file are composed while it runs. Add one here if it is linear."""
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
 from virtual_phone.shell.conditions import tokens_hold
-from virtual_phone.shell.expansion import compile_glob
+from virtual_phone.shell.glob_patterns import compile_glob
 from virtual_phone.shell.shell_state import LoopJump, ShellState
 from virtual_phone.shell.syntax_tree import (
     Arithmetic,

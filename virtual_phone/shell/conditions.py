@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from virtual_phone.shell.arithmetic import evaluate
-from virtual_phone.shell.expansion import Field, compile_glob
+from virtual_phone.shell.field_splitting import Field
+from virtual_phone.shell.glob_patterns import compile_glob
 from virtual_phone.shell.redirects import CommandIO
 from virtual_phone.shell.shell_state import ShellState
 from virtual_phone.shell.syntax_tree import Word

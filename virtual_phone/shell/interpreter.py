@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from virtual_phone.shell.arithmetic import ArithmeticFailure
 from virtual_phone.shell.compound_commands import CompoundCommands
-from virtual_phone.shell.expansion import MAX_LENGTH
+from virtual_phone.shell.field_splitting import MAX_LENGTH
 from virtual_phone.shell.pipelines import BROKEN_PIPE, Pipelines
 from virtual_phone.shell.redirects import CommandIO, Read, Redirects
 from virtual_phone.shell.shell_parser import parse

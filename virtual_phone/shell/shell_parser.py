@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from virtual_phone.shell.expansion import is_literal
+from virtual_phone.shell.field_splitting import is_literal
 from virtual_phone.shell.lexer import ShellLexer
 from virtual_phone.shell.syntax_tree import (
     Arithmetic,

@@ -3,17 +3,16 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
-from virtual_phone.shell.expansion import (
+from virtual_phone.shell.field_splitting import (
     BRACES,
     DEFAULT_IFS,
     MAX_LENGTH,
     Field,
     Piece,
-    compile_glob,
     fields_of,
     is_literal,
-    trim,
 )
+from virtual_phone.shell.glob_patterns import compile_glob, trim
 from virtual_phone.shell.shell_state import ShellFailure, ShellState
 from virtual_phone.shell.syntax_tree import Assignment, Script, Word, WordPart
 

@@ -1,11 +1,11 @@
-"""Turn the words of a script into text: parameters, splitting, file name patterns."""
+"""Split expanded words into fields, the arguments of a command."""
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 
+from virtual_phone.shell.glob_patterns import matching_paths
 from virtual_phone.shell.syntax_tree import WordPart
-from virtual_phone.system.file_system import FileSystem, normalize_path
+from virtual_phone.system.file_system import FileSystem
 
 PATTERN_CHARACTERS = frozenset("*?[")
 """Characters that turn an unquoted word into a pattern."""
@@ -17,22 +17,6 @@ MAX_LENGTH = 1 << 20
 """Maximum length of a word or of a variable's value."""
 Piece = tuple[str, bool, bool]
 """Text, whether it is quoted, and whether to split it into fields."""
-_BRACKET = re.compile(r"\[(!?)(\]?(?:\[:\w+:\]|[^]])*)\]")
-_CLASS = re.compile(r"\\?\[:(\w+):\\?\]")
-CLASSES = {
-    "alpha": "a-zA-Z",
-    "digit": "0-9",
-    "alnum": "a-zA-Z0-9",
-    "space": r"\s",
-    "upper": "A-Z",
-    "lower": "a-z",
-    "punct": re.escape("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"),
-    "xdigit": "0-9a-fA-F",
-    "blank": r" \t",
-    "print": r"\x20-\x7e",
-    "cntrl": r"\x00-\x1f\x7f",
-}
-"""Named character classes, as parts of a Python bracket expression."""
 
 
 def is_literal(part: WordPart) -> bool:
@@ -66,7 +50,7 @@ class Field:
         plain = True
         for piece, quoted in zip(self._pieces, self._is_quoted, strict=True):
             plain = plain and (quoted or PATTERN_CHARACTERS.isdisjoint(piece))
-        return [self.text] if plain else _matching(self.pattern, files, folder) or [self.text]
+        return [self.text] if plain else matching_paths(self.pattern, files, folder) or [self.text]
 
     @property
     def pattern(self) -> str:
@@ -119,72 +103,3 @@ def _split(value: str, ifs: str) -> tuple[bool, list[str], bool]:
     if ends and parts and not parts[-1]:
         parts.pop()
     return bool(blanks) and value[0] in blanks, parts, ends
-
-
-@lru_cache(maxsize=256)
-def compile_glob(pattern: str, anchors: str = "^$", greedy: bool = True) -> re.Pattern[str]:
-    """Compile a shell pattern."""
-    pieces: list[str] = []
-    at = 0
-    while at < len(pattern):
-        here = pattern[at]
-        bracket = _BRACKET.match(pattern, at) if here == "[" else None
-        if bracket:
-            inner = _CLASS.sub(
-                lambda found: CLASSES.get(found[1], ""),
-                re.sub(r"([\[\]\\^&~|])", r"\\\1", re.sub(r"\\(.)", r"\1", bracket[2])),
-            )
-            pieces.append(f"[{'^' if bracket[1] else ''}{inner}]")
-            at = bracket.end()
-            continue
-        if here == "\\":
-            at += 1
-            here = re.escape(pattern[at : at + 1])
-        elif here == "*":
-            while pattern[at + 1 : at + 2] == "*":  # consecutive stars would only add backtracking
-                at += 1
-            here = ".*" if greedy else ".*?"
-        else:
-            here = "." if here == "?" else re.escape(here)
-        pieces.append(here)
-        at += 1
-    start, end = r"\A" if "^" in anchors else "", r"\Z" if "$" in anchors else ""
-    try:
-        return re.compile(f"{start}{''.join(pieces)}{end}", re.DOTALL)
-    except re.error:  # such as a reversed range: the pattern matches nothing
-        return re.compile("(?!)")
-
-
-def trim(value: str, operator: str, pattern: str) -> str:
-    """Trim as `${x#pattern}` and `##` do at the start, `%` and `%%` at the end."""
-    longest = len(operator) == 2
-    if operator[0] == "#":
-        found = compile_glob(pattern, "^", longest).search(value)
-        return value[found.end() :] if found else value
-    glob = compile_glob(pattern, "$").pattern
-    # A greedy head leaves the shortest suffix.
-    found = re.match(f"(.*{'?' if longest else ''})(?:{glob})", value, re.DOTALL)
-    return found[1] if found else value
-
-
-def _matching(pattern: str, files: FileSystem, folder: str) -> list[str]:
-    """Return the existing paths that match, resolving component by component."""
-    matches = ["/"] if pattern.startswith("/") else [""]
-    for part in pattern.split("/"):
-        if part:
-            component = compile_glob(part)
-            listings = [(f, _names(files, normalize_path(f or ".", folder))) for f in matches]
-            matches = [
-                f"{path}{'/' if path.strip('/') else ''}{name}"
-                for path, names in listings
-                for name in names
-                if component.match(name) and (part[0] == "." or name[0] != ".")
-            ]
-    return sorted(matches)
-
-
-def _names(files: FileSystem, folder: str) -> list[str]:
-    try:
-        return files.names(folder)
-    except OSError:
-        return []
