@@ -24,7 +24,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from agentrl import replay
 from agentrl.runs.annotations import star, write_note
-from agentrl.runs.run_layout import episode_file
+from agentrl.runs.run_paths import episode_file
 
 FOLDER = Path(__file__).parent / "images"
 WIDE, TALL, SMALL = (1280, 860), (390, 844), (640, 430)

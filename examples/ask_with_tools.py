@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 import agentrl
-from agentrl.actions.tool_calls import ActionSet
+from agentrl.actions.action_calls import ActionSet
 from agentrl.data.observations import AnyText, ImageTuple
 from agentrl.envs.qa.tools import calculate, zoom
 from agentrl.errors import ActionError

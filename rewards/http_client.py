@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import cv2
 
 from agentrl.errors import ConfigError, RewardError
+from agentrl.foreign_requests import is_loopback
 from agentrl.text import retry_after_s
 from agentrl.types import Image
-from agentrl.web_access import is_loopback
 
 T = TypeVar("T")
 

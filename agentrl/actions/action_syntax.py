@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, assert_never
 
+from agentrl.actions.action_calls import ActionSet, in_json
 from agentrl.actions.reply_values import KEYS, MAX_TEXT, OUTSIDE, CoordinateScale, typed_text
 from agentrl.actions.screen_actions import (
     Action,
@@ -40,7 +41,6 @@ from agentrl.actions.screen_actions import (
     Type,
     Wait,
 )
-from agentrl.actions.tool_calls import ActionSet, in_json
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import did_you_mean, quoted
 

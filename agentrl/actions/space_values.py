@@ -6,8 +6,8 @@ from typing import Any
 
 from gymnasium import spaces
 
+from agentrl.actions.action_calls import Numbers
 from agentrl.actions.reply_values import is_finite
-from agentrl.actions.tool_calls import Numbers
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import did_you_mean, list_names, quoted
 

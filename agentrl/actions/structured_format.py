@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from agentrl.actions.action_calls import checked_style, without_tags
 from agentrl.actions.reply_values import check_keys, json_object
 from agentrl.actions.space_values import (
     choice_names,
@@ -24,7 +25,6 @@ from agentrl.actions.space_values import (
     read_text,
     write_number,
 )
-from agentrl.actions.tool_calls import checked_style, without_tags
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import action_tag_content, quoted, tag_content
 

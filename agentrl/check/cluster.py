@@ -9,8 +9,8 @@ from pathlib import Path
 from agentrl.accelerators import MachineAccelerators
 from agentrl.check.finding import Finding, note, ok, wrong
 from agentrl.cluster import node_report
+from agentrl.cluster.ask_nodes import NodeReply
 from agentrl.cluster.node_report import ENLARGE_SHM, Clock, NodeReport, ReportRequest, Space
-from agentrl.cluster.node_survey import NodeReply
 from agentrl.cluster.placement import Node
 from agentrl.devices.adb import AdbServer
 from agentrl.errors import ConfigError, DeviceError

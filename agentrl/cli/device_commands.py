@@ -398,7 +398,7 @@ def _findings(
 def _check_nodes(hosts: str | None, driver: str, deadline_s: float) -> None:
     """Check the phones of a cluster's nodes and print a line per phone or silent node."""
     from agentrl.cluster import ray_cluster
-    from agentrl.cluster.node_survey import ask_nodes
+    from agentrl.cluster.ask_nodes import ask_nodes
     from agentrl.cluster.placement import node_named
     from agentrl.cluster.reservation import find_nodes
 

@@ -110,13 +110,13 @@ def serve_env(
 
 def standalone_program() -> str:
     """Return the environment server as a single file that does not need agentrl."""
-    from agentrl import web_access
+    from agentrl import foreign_requests
     from agentrl.rollout.environments import env_calls, env_server
 
     # Replace each import from agentrl by the source of the imported object, which must not import
     # from agentrl itself.
     program = Path(str(env_server.__file__)).read_text("utf-8")
-    for module in (env_calls, web_access):
+    for module in (env_calls, foreign_requests):
         text = Path(str(module.__file__)).read_text("utf-8")
         text = text.replace("from __future__ import annotations\n", "")
         imports = rf"(?m)^from {re.escape(module.__name__)} import .*\n"

@@ -60,7 +60,7 @@ from agentrl.config.model_record import (
 )
 from agentrl.config.model_settings import LoraConfig, ModelConfig
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
-from agentrl.config.selected_sections import algorithm_defaults, sampler_defaults
+from agentrl.config.sections_by_name import algorithm_defaults, sampler_defaults
 from agentrl.config.task_settings import MixtureConfig, SamplerConfig
 from agentrl.config.training_settings import (
     OptimConfig,

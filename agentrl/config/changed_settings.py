@@ -5,7 +5,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 from agentrl.config.job_config import Config
-from agentrl.config.selected_sections import (
+from agentrl.config.sections_by_name import (
     DEFAULT_ALGORITHM,
     DEFAULT_SAMPLER,
     algorithm_defaults,

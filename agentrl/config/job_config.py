@@ -20,7 +20,7 @@ from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardAuditConfig
 from agentrl.config.finetuning_settings import DPOConfig, RewardModelConfig, SFTConfig
 from agentrl.config.model_settings import ModelConfig
 from agentrl.config.rollout_settings import RolloutConfig
-from agentrl.config.selected_sections import algorithm_defaults, sampler_defaults
+from agentrl.config.sections_by_name import algorithm_defaults, sampler_defaults
 from agentrl.config.task_settings import (
     MixtureConfig,
     SamplerConfig,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from agentrl.config.bounds import MAX_NUMBER, alternatives, declared_types
 from agentrl.config.job_config import Config
-from agentrl.config.selected_sections import (
+from agentrl.config.sections_by_name import (
     DEFAULT_ALGORITHM,
     DEFAULT_SAMPLER,
     algorithm_defaults,

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from agentrl.config import other_trainers, selected_sections
+from agentrl.config import other_trainers, sections_by_name
 from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.env_settings import RewardConfig
 from agentrl.config.job_config import Config
@@ -233,10 +233,10 @@ def _over_defaults(tree: DictConfig, given: DictConfig) -> DictConfig:
     """Return the whole tree, without checking for missing values."""
     own, overrides = _with_names(tree), _with_names(given)
     defaults = _defaults_with(
-        selected_sections.select_algorithm(own, overrides),
-        selected_sections.select_sampler(own, overrides),
+        sections_by_name.select_algorithm(own, overrides),
+        sections_by_name.select_sampler(own, overrides),
     )
-    selected_sections.without_kl(own, overrides)
+    sections_by_name.without_kl(own, overrides)
     return cast(DictConfig, OmegaConf.merge(defaults, OmegaConf.create(own), given))
 
 
@@ -275,7 +275,7 @@ def put(tree: dict[str, Any], key: str, value: Any) -> None:
 
 def _spelled_out(tree: DictConfig) -> DictConfig:
     values = cast(dict[str, Any], OmegaConf.to_container(tree))
-    selected_sections.spell_out(values)
+    sections_by_name.spell_out(values)
     return OmegaConf.create(values)
 
 

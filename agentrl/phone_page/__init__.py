@@ -21,7 +21,7 @@ _PUBLIC = {
     "PageServer": "agentrl.phone_page.page_server",
     "PageApp": "agentrl.phone_page.page_app",
     "PageDevice": "agentrl.phone_page.page_device",
-    "PageVisibility": "agentrl.phone_page.page_slot",
+    "PageVisibility": "agentrl.phone_page.page_connection_state",
     "PageStatus": "agentrl.phone_page.page_app",
 }
 
@@ -29,9 +29,9 @@ __all__ = ["PageApp", "PageAssigner", "PageDevice", "PageServer", "PageStatus", 
 
 if TYPE_CHECKING:
     from agentrl.phone_page.page_app import PageApp, PageStatus
+    from agentrl.phone_page.page_connection_state import PageVisibility
     from agentrl.phone_page.page_device import PageDevice
     from agentrl.phone_page.page_server import PageServer
-    from agentrl.phone_page.page_slot import PageVisibility
 
 
 AppDelivery = Literal["auto", "installed", "page"]

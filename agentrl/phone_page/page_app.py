@@ -13,10 +13,15 @@ from typing import Any
 import numpy as np
 
 from agentrl.errors import DeviceTimeout
-from agentrl.phone_page import calibration, page_frames
+from agentrl.phone_page import locate_page, page_frames
+from agentrl.phone_page.page_connection_state import (
+    CloseReason,
+    PageConnectionState,
+    PageLink,
+    PageVisibility,
+)
 from agentrl.phone_page.page_frames import PageFrame, PaintedFrames
 from agentrl.phone_page.page_messages import Gesture, PageHello
-from agentrl.phone_page.page_slot import CloseReason, PageLink, PageSlot, PageVisibility
 from agentrl.types import Image
 from virtual_phone.apps.app import App
 from virtual_phone.apps.installed_app import InstalledApp
@@ -78,7 +83,7 @@ class PageApp:
         self._frames = PaintedFrames()
         self._live_from = 0
         """First frame whose touches are meant for the current run of the app."""
-        self._slot = PageSlot()
+        self._connection = PageConnectionState()
         self._drawn: PageFrame | None = None
         self._shown: PageFrame | None = None
         self._probes: list[Gesture] | None = None
@@ -158,43 +163,43 @@ class PageApp:
     def drop(self) -> None:
         """Drop the page's connection; the page reconnects by itself."""
         with self._locked():
-            if self._slot.link is not None:
-                self._slot.link.end(CloseReason.DROPPED)
+            if self._connection.link is not None:
+                self._connection.link.end(CloseReason.DROPPED)
 
     def connect(self, link: PageLink, hello: PageHello) -> tuple[int, bool]:
         """Register a page; return its last handled gesture and whether it replaced a page."""
         with self._locked():
-            replaced = self._slot.connect(link, hello)
+            replaced = self._connection.connect(link, hello)
             self._show(redraw=True)
-            return self._slot.handled, replaced
+            return self._connection.handled, replaced
 
     def disconnect(self, link: PageLink) -> None:
         """Unregister a connection."""
         # No deadline: a hung app must not keep its page.
         with self._changed:
-            self._slot.disconnect(link)
+            self._connection.disconnect(link)
             self._changed.notify_all()
 
     def resize(self, link: PageLink, width: int, height: int) -> None:
         """Record a new size of the page."""
         with self._locked():
-            if link is self._slot.link and self._slot.size != (width, height):
-                self._slot.size = (width, height)
+            if link is self._connection.link and self._connection.size != (width, height):
+                self._connection.size = (width, height)
                 self._show(redraw=True)
 
     def set_visible(self, link: PageLink, visible: bool) -> None:
         """Record that the page was hidden or became visible."""
         with self._locked():
-            if link is self._slot.link:
-                self._slot.visible = visible
+            if link is self._connection.link:
+                self._connection.visible = visible
                 self._changed.notify_all()
 
     def gesture(self, link: PageLink, gesture: Gesture) -> int:
         """Handle a gesture once, however often it is sent; return the last handled number."""
         with self._locked():
             # A replaced page may still have gestures on their way.
-            if link is not self._slot.link or not self._slot.is_new(gesture):
-                return self._slot.handled
+            if link is not self._connection.link or not self._connection.is_new(gesture):
+                return self._connection.handled
             if self._probes is not None:
                 self._probes.append(gesture)
                 self._changed.notify_all()
@@ -206,12 +211,12 @@ class PageApp:
                 self.touch(gesture.x1, gesture.y1)
             else:
                 self.swipe(gesture.x1, gesture.y1, gesture.x2, gesture.y2, gesture.ms)
-            return self._slot.handled
+            return self._connection.handled
 
     def pass_time(self, now_s: float) -> float:
         """Advance the clock of a visible app; return the seconds until the next call."""
         with self._locked():
-            visible = self._probes is None and self._slot.visibility is PageVisibility.VISIBLE
+            visible = self._probes is None and self._connection.visibility is PageVisibility.VISIBLE
             ticks_now = visible and self._is_running
             tick_ms = int(getattr(self._app.app, "tick_ms", 0)) if ticks_now else 0
             if not tick_ms:
@@ -232,8 +237,8 @@ class PageApp:
     def draw(self) -> PageFrame:
         """Draw the newest frame at the page's size."""
         with self._locked():
-            assert self._slot.size is not None, "a page sends its size before anything else"
-            width, height = self._slot.size
+            assert self._connection.size is not None, "a page sends its size before anything else"
+            width, height = self._connection.size
             area = page_frames.fit(width, height)
             shown = self._picture(area, width, height)
             self._drawn = PageFrame(
@@ -247,8 +252,8 @@ class PageApp:
     def paint(self, link: PageLink, number: int) -> None:
         """Record that the page painted the last drawn frame."""
         with self._locked():
-            if link is self._slot.link and self._frames.paint(number):
-                self._shown, self._slot.painted = self._drawn, True
+            if link is self._connection.link and self._frames.paint(number):
+                self._shown, self._connection.painted = self._drawn, True
                 self._changed.notify_all()
 
     def _feed(self, *event: Any) -> bool:
@@ -284,12 +289,12 @@ class PageApp:
             redraw = redraw or ran
         self._frames.change(None if self._probes is not None else state, redraw=redraw)
         self._changed.notify_all()
-        if redraw and self._slot.link is not None:
-            self._slot.link.wake()
+        if redraw and self._connection.link is not None:
+            self._connection.link.wake()
 
     def _picture(self, area: page_frames.AppArea, width: int, height: int) -> Image:
         if self._probes is not None:
-            return calibration.pattern(width, height, self._frames.number)
+            return locate_page.pattern(width, height, self._frames.number)
         if self._is_running:
             with self._ending_on_crash():
                 picture = self._app.draw(area.width, area.height)
@@ -302,9 +307,9 @@ class PageApp:
     def _status(self) -> PageStatus:
         return PageStatus(
             running=self._is_running,
-            visibility=self._slot.visibility,
-            connected=self._slot.link is not None,
-            size=self._slot.size,
+            visibility=self._connection.visibility,
+            connected=self._connection.link is not None,
+            size=self._connection.size,
             number=self._frames.number,
             shown=self._shown,
             probes=tuple(self._probes or ()),

@@ -21,8 +21,8 @@ from agentrl.devices.guard.foreground import is_allowed
 from agentrl.devices.input.input_commands import Touch, key_code
 from agentrl.errors import AppNotInFront, DeviceError, DeviceTimeout
 from agentrl.phone_page.page_app import PageApp
+from agentrl.phone_page.page_connection_state import PageVisibility
 from agentrl.phone_page.page_server import PageServer
-from agentrl.phone_page.page_slot import PageVisibility
 from agentrl.phone_page.phone_browser import PhoneBrowser
 from agentrl.types import Image
 from virtual_phone.apps.app import App

@@ -17,10 +17,10 @@ import uvicorn
 from fastapi import FastAPI, Request, Response, WebSocket
 
 from agentrl.errors import DeviceError, DeviceTimeout
+from agentrl.foreign_requests import MAX_CONNECTIONS, foreign_request
 from agentrl.phone_page.page_app import PageApp
 from agentrl.phone_page.page_messages import LONGEST
 from agentrl.phone_page.page_socket import PageConnection
-from agentrl.web_access import MAX_CONNECTIONS, foreign_request
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from agentrl.errors import DeviceTimeout
 from agentrl.event_loop import Worker
 from agentrl.phone_page import page_frames, page_messages
 from agentrl.phone_page.page_app import PageApp
+from agentrl.phone_page.page_connection_state import CloseReason
 from agentrl.phone_page.page_messages import (
     BadMessage,
     FramePainted,
@@ -23,7 +24,6 @@ from agentrl.phone_page.page_messages import (
     PageResized,
     VisibilityChanged,
 )
-from agentrl.phone_page.page_slot import CloseReason
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -5,11 +5,11 @@ import time
 
 from agentrl.devices import Device, ScreenRegion, Tap, Window
 from agentrl.errors import DeviceError, DeviceTimeout
-from agentrl.phone_page import calibration
-from agentrl.phone_page.calibration import PagePosition
+from agentrl.phone_page import locate_page
+from agentrl.phone_page.locate_page import PagePosition
 from agentrl.phone_page.page_app import PageApp, PageStatus
+from agentrl.phone_page.page_connection_state import PageVisibility
 from agentrl.phone_page.page_server import PageServer
-from agentrl.phone_page.page_slot import PageVisibility
 from agentrl.types import Image
 
 _SAME_TAB = ("--es", "com.android.browser.application_id", "org.agentrl.page")
@@ -100,7 +100,7 @@ class PhoneBrowser:
         if self._size == status.size or status.size != (page.shape[1], page.shape[0]):
             return False
         # The page may have moved: the phone was rotated, or bars came back.
-        found = calibration.find_moved_page(capture, page, self._position.deviation)
+        found = locate_page.find_moved_page(capture, page, self._position.deviation)
         if found is not None:
             self._position, self._size = found, status.size
         return found is not None
@@ -155,7 +155,7 @@ class PhoneBrowser:
             )
             capture = self._device.screenshot()
             assert status.shown is not None
-            found = calibration.find_pattern(capture, status.shown.picture)
+            found = locate_page.find_pattern(capture, status.shown.picture)
             if found is not None:
                 self._position, self._size = found, status.size
                 return found

@@ -10,7 +10,7 @@ from agentrl.replay.frames.frame_pack import has_tables
 from agentrl.replay.frames.pack_sweep import PackSweeper, StoredFrame
 from agentrl.runs.jsonl import JsonlTails
 from agentrl.runs.run_index import Removals
-from agentrl.runs.run_layout import (
+from agentrl.runs.run_paths import (
     episodes_folder,
     frames_folder,
     is_frame,

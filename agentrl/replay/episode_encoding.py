@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.runs.run_layout import FORMAT
+from agentrl.runs.run_paths import FORMAT
 from agentrl.types import Episode, Message, Outcome, TopLogprobs, TruncatedBy, Turn
 
 _LARGEST_BITS = 4096

@@ -22,7 +22,7 @@ from agentrl.files import lock_folder
 from agentrl.replay.disk_usage import DiskUsage, FrameUsage, KeptEpisode
 from agentrl.replay.frames.frame_store import REFRESH_S
 from agentrl.runs.jsonl import append_durably
-from agentrl.runs.run_layout import episode_file, episodes_folder, is_name, removals_file
+from agentrl.runs.run_paths import episode_file, episodes_folder, is_name, removals_file
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from agentrl.files import atomic_replace
 from agentrl.replay.episode_encoding import to_json
 from agentrl.replay.frames.frame_store import FrameStore
 from agentrl.runs.jsonl import JsonlWriter
-from agentrl.runs.run_layout import (
+from agentrl.runs.run_paths import (
     FORMAT,
     episode_file,
     episodes_folder,

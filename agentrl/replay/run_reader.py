@@ -25,7 +25,7 @@ from agentrl.runs.episode_summary import Filter, Summary, check_label
 from agentrl.runs.metrics_file import read_metrics
 from agentrl.runs.run_folder import CONFIG_FILE, RunFolder, missing_run
 from agentrl.runs.run_index import RunIndex
-from agentrl.runs.run_layout import (
+from agentrl.runs.run_paths import (
     episode_file,
     episodes_folder,
     frames_folder,

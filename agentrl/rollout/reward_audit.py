@@ -16,7 +16,7 @@ from agentrl.rollout.grouped_proportion import GroupSums, Share
 from agentrl.rollout.rescore_and_rehearse import check_recorded
 from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
 from agentrl.runs.episode_summary import Summary, is_success
-from agentrl.runs.run_layout import audit_file
+from agentrl.runs.run_paths import audit_file
 from agentrl.text import known_names
 from agentrl.types import Episode, ScoredEpisode
 

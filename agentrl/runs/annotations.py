@@ -9,8 +9,8 @@ from agentrl.errors import ConfigError
 from agentrl.files import write_json
 from agentrl.runs.episode_summary import Summary
 from agentrl.runs.jsonl import append_durably
-from agentrl.runs.run_files import load_json
-from agentrl.runs.run_layout import notes_file
+from agentrl.runs.file_reading import load_json
+from agentrl.runs.run_paths import notes_file
 from agentrl.text import printable, quoted
 
 TAGS_FILE = "tags.json"

@@ -20,7 +20,7 @@ from agentrl.errors import (
     message_of,
 )
 from agentrl.files import write_json
-from agentrl.runs.run_files import read_object
+from agentrl.runs.file_reading import read_object
 from agentrl.text import printable
 
 ERROR_FILE = "error.json"

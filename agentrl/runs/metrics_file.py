@@ -8,7 +8,7 @@ from typing import Any
 from agentrl.errors import ConfigError
 from agentrl.files import open_regular
 from agentrl.runs.jsonl import JsonlTail, read_lines
-from agentrl.runs.run_files import as_integer, as_object
+from agentrl.runs.file_reading import as_integer, as_object
 
 METRICS_FILE = "metrics.jsonl"
 STAGE_FILE = "stage"

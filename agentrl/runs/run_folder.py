@@ -21,7 +21,7 @@ from agentrl.files import write_durably, write_json
 from agentrl.runs.job_failure import JOB_LOG
 from agentrl.runs.jsonl import read_lines
 from agentrl.runs.metrics_file import METRICS_FILE
-from agentrl.runs.run_files import as_object, load_json, read_object, read_text
+from agentrl.runs.file_reading import as_object, load_json, read_object, read_text
 from agentrl.runs.run_state import RunState
 from agentrl.text import did_you_mean
 

@@ -11,7 +11,7 @@ from typing import Any
 from agentrl.errors import ConfigError
 from agentrl.runs.episode_summary import Summary, summary_of
 from agentrl.runs.jsonl import JsonlTails
-from agentrl.runs.run_layout import FORMAT, episodes_folder, notes_file, removals_file
+from agentrl.runs.run_paths import FORMAT, episodes_folder, notes_file, removals_file
 
 log = logging.getLogger(__name__)
 

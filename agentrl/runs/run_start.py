@@ -9,7 +9,7 @@ from pathlib import Path
 from agentrl._version import __version__
 from agentrl.errors import ConfigError
 from agentrl.runs.jsonl import JsonlTail, append_durably
-from agentrl.runs.run_files import is_number
+from agentrl.runs.file_reading import is_number
 from agentrl.text import printable
 
 STARTS_FILE = "starts.jsonl"

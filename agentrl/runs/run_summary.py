@@ -16,7 +16,7 @@ from agentrl.runs.annotations import read_tags
 from agentrl.runs.episode_summary import Summary
 from agentrl.runs.job_failure import JobFailure, read_failure
 from agentrl.runs.metrics_file import STAGE_FILE, first_entry, last_training_step
-from agentrl.runs.run_files import as_integer, as_object, is_number, read_text
+from agentrl.runs.file_reading import as_integer, as_object, is_number, read_text
 from agentrl.runs.run_folder import COMMAND_FILE, CONFIG_FILE, RunFolder
 from agentrl.runs.run_index import RunIndex
 from agentrl.runs.run_start import RunStart, last_start

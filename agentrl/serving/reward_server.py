@@ -28,11 +28,11 @@ from agentrl.config import RewardConfig
 from agentrl.data import image_loading, openrlhf_rewards
 from agentrl.data.reward_inputs import CHATML
 from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
+from agentrl.foreign_requests import MAX_CONNECTIONS, foreign_request, is_loopback
 from agentrl.rollout.rewards.reward_adapters import OVERALL, SENT_IMAGES, RewardInputs
 from agentrl.rollout.rewards.reward_pool import RewardPool
 from agentrl.rollout.rewards.reward_signatures import RewardSpec
 from agentrl.text import printable
-from agentrl.web_access import MAX_CONNECTIONS, foreign_request, is_loopback
 
 log = logging.getLogger(__name__)
 

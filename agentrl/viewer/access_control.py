@@ -10,7 +10,7 @@ from fastapi import Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from agentrl.errors import AgentRLError
-from agentrl.web_access import foreign_request, is_loopback
+from agentrl.foreign_requests import foreign_request, is_loopback
 
 log = logging.getLogger(__name__)
 

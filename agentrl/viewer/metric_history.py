@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal, get_args
 
+from agentrl.runs.file_reading import is_number
 from agentrl.runs.jsonl import JsonlTail
 from agentrl.runs.metrics_file import EVALUATION, METRICS_FILE, TRAINING_STAGES
-from agentrl.runs.run_files import is_number
 
 Point = tuple[float, float]
 Axis = Literal["step", "episodes", "tokens", "time"]

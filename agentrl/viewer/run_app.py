@@ -23,7 +23,7 @@ from agentrl.replay.episode_query import parse_query
 from agentrl.replay.live_phones import read_live_phones
 from agentrl.runs.annotations import star, write_note
 from agentrl.runs.metrics_file import METRICS_FILE
-from agentrl.runs.run_layout import is_frame
+from agentrl.runs.run_paths import is_frame
 from agentrl.runs.run_summary import job_stage, job_state
 from agentrl.text import known_names, quoted
 from agentrl.viewer import page_data

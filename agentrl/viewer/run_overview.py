@@ -9,11 +9,11 @@ from typing import Any
 from agentrl.errors import RewardError
 from agentrl.replay import Run, Summary
 from agentrl.runs.episode_summary import void_causes
+from agentrl.runs.file_reading import as_object, is_number, read_object, read_text
 from agentrl.runs.job_failure import JOB_LOG
 from agentrl.runs.metrics_file import EVALUATION, TRAINING_STAGES
-from agentrl.runs.run_files import as_object, is_number, read_object, read_text
 from agentrl.runs.run_folder import COMMAND_FILE, CONFIG_FILE, RunFolder
-from agentrl.runs.run_layout import audit_file
+from agentrl.runs.run_paths import audit_file
 from agentrl.runs.run_summary import summarize
 from agentrl.text import printable
 from agentrl.training.monitoring.metric_descriptions import SECTIONS, describe

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentrl.errors import ConfigError, describe_error
 from agentrl.files import open_regular
-from agentrl.runs.run_files import as_object
+from agentrl.runs.file_reading import as_object
 from agentrl.runs.run_folder import CONFIG_FILE, RunFolder
 from agentrl.text import pluralize
 from agentrl.types import Episode

@@ -17,6 +17,7 @@ from agentrl import replay
 from agentrl.config import Config
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.files import path_of
+from agentrl.foreign_requests import MAX_CONNECTIONS
 from agentrl.replay import Run
 from agentrl.runs.run_summary import is_folder_of_runs
 from agentrl.training.evaluation.interactive_play import HUMAN, play, training_command
@@ -30,7 +31,6 @@ from agentrl.viewer.browser_play import BrowserPlay
 from agentrl.viewer.chat_app import LiveChat, chat_application
 from agentrl.viewer.run_app import run_application
 from agentrl.viewer.run_list_app import run_list_application
-from agentrl.web_access import MAX_CONNECTIONS
 
 DEFAULT_PORT = 8200
 _NEXT_PORTS = 20

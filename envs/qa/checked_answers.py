@@ -5,7 +5,7 @@ from typing import Any
 
 import gymnasium
 
-from agentrl.actions.tool_calls import ActionSet
+from agentrl.actions.action_calls import ActionSet
 from agentrl.data import grading
 from agentrl.data.observations import AnyText
 from agentrl.envs.qa.env import QA

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agentrl.actions.tool_calls import ActionSet
+from agentrl.actions.action_calls import ActionSet
 from agentrl.envs.sokoban.board import MOVES, Board
 from agentrl.envs.sokoban.board_parser import parse
 from agentrl.envs.sokoban.room import bits

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.actions.tool_calls import ActionSet
+from agentrl.actions.action_calls import ActionSet
 from agentrl.envs.sokoban.board import MOVES
 from agentrl.types import IMAGE, Message, Observation
 

@@ -8,9 +8,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Se
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrl.actions.action_calls import STYLES
 from agentrl.actions.random_player import RandomPlayer
 from agentrl.actions.space_formats import action_format_for
-from agentrl.actions.tool_calls import STYLES
 from agentrl.errors import ActionError, ConfigError
 
 SPACES = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agentrl import replay
-from agentrl.actions.tool_calls import ActionSet
+from agentrl.actions.action_calls import ActionSet
 from agentrl.cli import run
 from agentrl.cli.terminal import draw_image
 from agentrl.runs.run_summary import find_runs, summarize

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agentrl import accelerators
 from agentrl.cli import run
-from agentrl.cluster.node_survey import ask_nodes
+from agentrl.cluster.ask_nodes import ask_nodes
 from agentrl.cluster.placement import Node, plan_layout, unused_gpus
 from agentrl.cluster.ray_cluster import await_result
 from agentrl.cluster.reservation import Reservation

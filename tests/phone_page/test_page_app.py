@@ -4,8 +4,8 @@ import pytest
 
 from agentrl.errors import DeviceTimeout
 from agentrl.phone_page import PageApp, PageVisibility
+from agentrl.phone_page.page_connection_state import CloseReason
 from agentrl.phone_page.page_messages import BadMessage, Gesture, PageHello
-from agentrl.phone_page.page_slot import CloseReason
 from tests.envs.toy import ToyApp
 from virtual_phone.apps.probe_app import ProbeApp
 

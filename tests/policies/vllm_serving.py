@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from agentrl.child_process import free_port
-from agentrl.policies.engines.vllm_environment import ONE_PROCESS, vllm_environment
+from agentrl.policies.engines.vllm_env_vars import ONE_PROCESS, vllm_environment
 
 _START_S = 150.0
 

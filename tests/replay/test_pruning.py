@@ -25,7 +25,7 @@ from agentrl.replay.frames.banded_png import cut_into_bands
 from agentrl.replay.frames.frame_store import FrameStore
 from agentrl.replay.pruning import GB, Pruned, Pruner, grace_s
 from agentrl.replay.recorder import Recorder
-from agentrl.runs.run_layout import episode_file, pack_file, removals_file
+from agentrl.runs.run_paths import episode_file, pack_file, removals_file
 from agentrl.types import ScoredEpisode
 from tests.replay import packs
 from tests.replay.aging import age

@@ -26,7 +26,7 @@ from agentrl.replay.recorder import Recorder, masked
 from agentrl.replay.run_reader import Run
 from agentrl.runs.episode_summary import is_success
 from agentrl.runs.jsonl import JsonlTail, JsonlWriter
-from agentrl.runs.run_layout import episode_file, is_name, pack_file
+from agentrl.runs.run_paths import episode_file, is_name, pack_file
 from agentrl.types import Outcome, ScoredEpisode, TruncatedBy
 from tests.replay.episodes import episode, scored, screen, turn
 

@@ -19,7 +19,7 @@ from agentrl.rollout.rescore_and_rehearse import (
     first_difference,
     rescore,
 )
-from agentrl.runs.run_layout import episode_file
+from agentrl.runs.run_paths import episode_file
 from agentrl.types import Outcome
 from tests.replay.episodes import episode, scored, turn
 

@@ -20,7 +20,7 @@ from agentrl.replay.pruning import Pruner
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_reader import Run
 from agentrl.runs.job_failure import recorded_failure
-from agentrl.runs.run_layout import episode_file
+from agentrl.runs.run_paths import episode_file
 from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.browser_play import BrowserPlay
 from agentrl.viewer.viewer_server import ViewerServer

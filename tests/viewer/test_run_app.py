@@ -30,7 +30,7 @@ from agentrl.files import lock_folder
 from agentrl.replay.frames.banded_png import cut_into_bands
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_reader import Run
-from agentrl.runs.run_layout import episode_file, pack_file
+from agentrl.runs.run_paths import episode_file, pack_file
 from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.access_control import AccessGuard
 from agentrl.viewer.page_data import webp

@@ -3,10 +3,10 @@
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from agentrl.actions.action_calls import ActionSet
 from agentrl.actions.action_syntax import ACTION_FORMS, ActionSyntax
 from agentrl.actions.dialect import ActionTypes, Dialect, Screen, Size
 from agentrl.actions.screen_actions import ScreenAction, Tap
-from agentrl.actions.tool_calls import ActionSet
 
 
 class Tag(Dialect):

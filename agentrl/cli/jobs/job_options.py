@@ -133,7 +133,7 @@ def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
 
 def _resume_of_another_name(job: "Config") -> str:
     """Return how to resume the newest unfinished run on the same environment, or ''."""
-    from agentrl.runs.run_files import as_object
+    from agentrl.runs.file_reading import as_object
     from agentrl.runs.run_folder import RunFolder
     from agentrl.runs.run_summary import find_runs, job_state
 

@@ -112,7 +112,7 @@ def _file_name(name: str | None, judge: str, run: Path) -> str:
         ConfigError: the name has no letter or digit.
     """
     from agentrl.runs.episode_summary import label_of
-    from agentrl.runs.run_layout import audit_file
+    from agentrl.runs.run_paths import audit_file
 
     stem = label_of(name or _candidate(judge))[-_LONGEST_NAME:].strip("-")
     if not stem:

@@ -20,6 +20,7 @@ from agentrl.errors import (
     EndpointUnreachable,
     EngineError,
 )
+from agentrl.foreign_requests import is_loopback
 from agentrl.policies.engines import chat_completions
 from agentrl.policies.engines.engine import (
     ChatEngine,
@@ -30,7 +31,6 @@ from agentrl.policies.engines.engine import (
 )
 from agentrl.policies.engines.http_connection import HttpConnection
 from agentrl.text import did_you_mean, quoted
-from agentrl.web_access import is_loopback
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from agentrl.policies.engines.engine import (
     most_probable,
     parallel_size,
 )
-from agentrl.policies.engines.vllm_environment import (
+from agentrl.policies.engines.vllm_env_vars import (
     LORA_RANKS,
     ONE_PROCESS,
     main_guard_hint,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agentrl.replay.frames.banded_png import BandedImage, cut_into_bands
 from agentrl.replay.frames.frame_pack import PackWriter
-from agentrl.runs.run_layout import pack_file
+from agentrl.runs.run_paths import pack_file
 from agentrl.types import Image, is_final
 
 log = logging.getLogger(__name__)

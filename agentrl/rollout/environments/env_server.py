@@ -36,8 +36,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from agentrl.foreign_requests import foreign_request, is_loopback
 from agentrl.rollout.environments.env_calls import describe_error, reset_env, step_env
-from agentrl.web_access import foreign_request, is_loopback
 
 VERSION = 1
 """Protocol version; client and server must use the same."""

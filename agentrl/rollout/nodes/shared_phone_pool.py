@@ -22,7 +22,7 @@ from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice, LeaseEnd, L
 from agentrl.errors import LeaseLost
 from agentrl.replay.live_phones import LivePhone, LivePhones
 from agentrl.rollout.nodes.job_files import JobOnNode
-from agentrl.rollout.nodes.recorded_run import RecordedRun
+from agentrl.rollout.nodes.run_folder_on_nodes import RecordedRun
 
 log = logging.getLogger(__name__)
 _ANSWER_S = 30.0

@@ -15,7 +15,7 @@ from agentrl.cluster.reservation import Reservation
 from agentrl.errors import WorkerLost
 from agentrl.rollout.nodes.job_files import JobFiles
 from agentrl.rollout.nodes.phone_hosts import PhoneHost, find_phone_hosts
-from agentrl.rollout.nodes.recorded_run import RunOnNodes
+from agentrl.rollout.nodes.run_folder_on_nodes import RunOnNodes
 from agentrl.rollout.nodes.shared_phone_pool import PhonePoolActor, SharedPhones
 from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.workers.rollout_actor import RolloutActor

@@ -9,7 +9,7 @@ from agentrl.cluster import ray_cluster
 from agentrl.errors import WorkerLost
 from agentrl.policies.engines.engine import Sampling
 from agentrl.rollout.nodes.job_files import JobOnNode
-from agentrl.rollout.nodes.recorded_run import OpenedRun, RecordedRun
+from agentrl.rollout.nodes.run_folder_on_nodes import OpenedRun, RecordedRun
 from agentrl.rollout.nodes.shared_phone_pool import SharedPhones
 from agentrl.rollout.play_plan import PlayPlan, plan_play
 from agentrl.rollout.run_episode import EpisodeRequest

@@ -5,8 +5,8 @@ import json
 import re
 from collections.abc import Iterator
 
+from agentrl.actions.action_calls import ActionSet
 from agentrl.actions.action_syntax import FORMS, ActionSyntax
-from agentrl.actions.tool_calls import ActionSet
 from agentrl.env import Translator
 from agentrl.errors import ActionError, ConfigError, EnvError, boundary
 from agentrl.replay.episode_encoding import to_plain

@@ -18,7 +18,7 @@ from agentrl.extension_points import SUITE
 from agentrl.files import lock_folder, path_of, write_json
 from agentrl.rollout.environments.env_plan import EnvPlan, resolve_env
 from agentrl.rollout.play_plan import PlayTask
-from agentrl.runs.run_files import load_json
+from agentrl.runs.file_reading import load_json
 from agentrl.runs.run_folder import RunFolder
 from agentrl.text import known_names
 from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy

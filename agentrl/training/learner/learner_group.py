@@ -22,7 +22,7 @@ from agentrl.cluster.node_report import cores
 from agentrl.cluster.reservation import Reservation
 from agentrl.errors import AgentRLError, LearnerError, LearnerLost
 from agentrl.rollout.nodes.job_files import JobFiles, JobOnNode
-from agentrl.rollout.nodes.recorded_run import RecordedRun, RunOnNodes
+from agentrl.rollout.nodes.run_folder_on_nodes import RecordedRun, RunOnNodes
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.network.backbone import Backbone

@@ -8,8 +8,8 @@ from typing import Any
 
 from agentrl import extension_points as points
 from agentrl import user_code
+from agentrl.cluster.ask_nodes import ask_nodes, smallest_gpu
 from agentrl.cluster.node_report import host_memory
-from agentrl.cluster.node_survey import ask_nodes, smallest_gpu
 from agentrl.config import changed_settings, parse_loggers
 from agentrl.env import EnvRegistration
 from agentrl.extension_points import ExtensionPoint

@@ -17,7 +17,7 @@ class NumberGameTranslator(GameTranslator):
         mode: `tap` or `select`, the same as the environment's.
         instruct: whether the prompt states the rules before the first screen. A model that was
             trained on demonstrations does not need them.
-        style: how actions are written: `tag` or `tool` (`agentrl.actions.tool_calls`).
+        style: how actions are written: `tag` or `tool` (`agentrl.actions.action_calls`).
         **settings: the level, the same as the environment's; see `NumberGameLevel`.
 
     Raises:

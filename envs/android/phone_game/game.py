@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentrl.actions.tool_calls import ActionCall, ActionSet
+from agentrl.actions.action_calls import ActionCall, ActionSet
 from agentrl.envs.android.phone_game.rules import GameRules
 from agentrl.envs.android.phone_game.settings import LevelSettings
 from agentrl.errors import ActionError

@@ -28,7 +28,7 @@ class GameTranslator:
         mode: `touch` or `calls`, the same as the environment's.
         instruct: whether the prompt states the rules before the first screen. A model that was
             trained on demonstrations does not need them.
-        style: how actions are written: `tag` or `tool` (`agentrl.actions.tool_calls`).
+        style: how actions are written: `tag` or `tool` (`agentrl.actions.action_calls`).
             `env.dialect` can select another dialect for touches.
         **settings: the level, the same as the environment's.
 

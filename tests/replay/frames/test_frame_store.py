@@ -26,7 +26,7 @@ from agentrl.replay.frames.frame_store import FrameStore
 from agentrl.replay.frames.pack_sweep import PackSweeper
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_reader import Run
-from agentrl.runs.run_layout import pack_file
+from agentrl.runs.run_paths import pack_file
 from tests.replay import packs
 from tests.replay.episodes import screen
 

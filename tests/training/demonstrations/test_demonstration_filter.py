@@ -23,7 +23,7 @@ from agentrl.rollout.environments.load_translator_and_players import load_player
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.runs.run_folder import RunFolder
-from agentrl.runs.run_layout import episode_file
+from agentrl.runs.run_paths import episode_file
 from agentrl.training import env_seeds
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.demonstrations import warm_start_cache

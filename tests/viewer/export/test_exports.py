@@ -16,7 +16,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_reader import Run
-from agentrl.runs import run_layout
+from agentrl.runs import run_paths
 from agentrl.types import ScoredEpisode
 from agentrl.viewer.export import media, write
 from agentrl.viewer.export.run_report import report
@@ -128,7 +128,7 @@ def test_group_and_report_pages_are_self_contained(run, tmp_path):
 
 
 def test_a_group_page_names_the_unreadable_member(run, tmp_path):
-    file = run_layout.episode_file(run, "train-00001-g000-m03")
+    file = run_paths.episode_file(run, "train-00001-g000-m03")
     file.write_bytes(file.read_bytes()[:100])
     page = tmp_path / "group.html"
     assert agentrl(["export", str(run), str(page), "--group", "train-00001-g000"]) == 0
@@ -165,7 +165,7 @@ def test_a_report_shows_the_next_best_episode_if_the_best_is_damaged(tmp_path):
         for number in range(3):
             runs.played(recorder, "after-sampled", number, step=2, split="eval", won=number != 1)
     best = max(Run(tmp_path).episodes(), key=lambda s: (s.reward, s.id))
-    run_layout.episode_file(tmp_path, best.id).write_bytes(b"no longer what it was")
+    run_paths.episode_file(tmp_path, best.id).write_bytes(b"no longer what it was")
     page = report(Run(tmp_path)).decode()
     assert page.count("Skipped 1 unreadable episode;") == 1
     assert best.id not in page

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.actions.tool_calls import STYLES, ActionCall, ActionSet, in_json
+from agentrl.actions.action_calls import STYLES, ActionCall, ActionSet, in_json
 from agentrl.errors import ActionError, ConfigError
 
 FORMS = ("up", "chop()", "tap(x, y)", "say(text)", "key(NAME)")

@@ -35,7 +35,7 @@ class PageVisibility(StrEnum):
     """The page is disconnected or has just reconnected, so the phone's screen is unknown."""
 
 
-class PageSlot:
+class PageConnectionState:
     """Tracks the single connected page; a newer page replaces it."""
 
     def __init__(self) -> None:

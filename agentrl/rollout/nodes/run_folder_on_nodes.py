@@ -10,7 +10,7 @@ from typing import Any
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
 from agentrl.cluster.reservation import Reservation
-from agentrl.replay.spool import Parcel, Spool, SpoolReceiver
+from agentrl.replay.remote_recording import Parcel, Spool, SpoolReceiver
 
 _DELIVERY_S = 60.0
 """Time limit for delivering one parcel, in seconds; the spool retries after it."""

@@ -9,7 +9,7 @@ import pytest
 from agentrl import replay
 from agentrl.replay.live_phones import LivePhones
 from agentrl.replay.recorder import Recorder
-from agentrl.replay.spool import Parcel, Spool, SpoolReceiver
+from agentrl.replay.remote_recording import Parcel, Spool, SpoolReceiver
 from tests.replay.episodes import scored
 
 
@@ -66,7 +66,7 @@ def test_a_second_spool_continues_the_files_of_the_first(run):
 
 
 def test_what_is_not_acknowledged_is_sent_again(run, monkeypatch):
-    monkeypatch.setattr("agentrl.replay.spool._RETRY_S", 0.05)
+    monkeypatch.setattr("agentrl.replay.remote_recording._RETRY_S", 0.05)
     receiver, calls, arrived = SpoolReceiver(run), [], threading.Event()
 
     def deliver(parcel):
