@@ -73,7 +73,7 @@ async def _whole(folder: Path, publishes: int, prompts: int) -> Measured:
 
     async def in_chunks(version: int) -> None:
         shapes = learner.shapes()
-        await receiver.begin(engine, version, shapes, checked=False)
+        await receiver.begin(engine, version, shapes, checked=True)
         digest = await asyncio.to_thread(learner.send_weights, "shared", link)
         await receiver.finish(engine, version, list(shapes), digest)
 
