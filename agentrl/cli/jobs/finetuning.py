@@ -4,14 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from agentrl.cli.jobs.job_options import (
-    CONFIG,
-    DRY_RUN,
-    OVERRIDES,
-    PRINT_CONFIG,
-    RESUME,
-    JobOptions,
-)
+from agentrl.cli.jobs.job_options import JobOptions, job_command
 from agentrl.cli.terminal import suggest
 from agentrl.text import shown_path
 
@@ -19,67 +12,46 @@ if TYPE_CHECKING:
     from agentrl.training.offline.offline_job import OfflineJob
 
 
-def sft(
-    config: CONFIG,
-    overrides: OVERRIDES = None,
-    dry_run: DRY_RUN = False,
-    print_config: PRINT_CONFIG = False,
-    resume: RESUME = False,
-) -> None:
+@job_command
+def sft(options: JobOptions) -> None:
     """Fine-tune a model on conversations, or resume a run.
 
     Example: agentrl sft my_sft.yaml sft.train.data=chats.jsonl optim.lr=1e-5
     """
     from agentrl.training.offline.finetuning import SupervisedFinetuning
 
-    options = JobOptions.of(config, overrides, resume=resume)
-    if (path := _run(SupervisedFinetuning, options, dry_run, print_config)) is not None:
+    if (path := _run(SupervisedFinetuning, options)) is not None:
         suggest(("merge", path, "my-model"), ("train", "CONFIG", f"model.path={path}/model"))
 
 
-def dpo(
-    config: CONFIG,
-    overrides: OVERRIDES = None,
-    dry_run: DRY_RUN = False,
-    print_config: PRINT_CONFIG = False,
-    resume: RESUME = False,
-) -> None:
+@job_command
+def dpo(options: JobOptions) -> None:
     """Train a model on pairs of a better and a worse answer, or resume a run.
 
     Example: agentrl dpo my_dpo.yaml dpo.train.data=pairs.jsonl dpo.beta=0.1
     """
     from agentrl.training.offline.finetuning import PreferenceTraining
 
-    options = JobOptions.of(config, overrides, resume=resume)
-    if (path := _run(PreferenceTraining, options, dry_run, print_config)) is not None:
+    if (path := _run(PreferenceTraining, options)) is not None:
         suggest(("merge", path, "my-model"), ("train", "CONFIG", f"model.path={path}/model"))
 
 
-def train_reward_model(
-    config: CONFIG,
-    overrides: OVERRIDES = None,
-    dry_run: DRY_RUN = False,
-    print_config: PRINT_CONFIG = False,
-    resume: RESUME = False,
-) -> None:
+@job_command
+def train_reward_model(options: JobOptions) -> None:
     """Train a reward model on pairs of answers, or resume a run.
 
     Example: agentrl train-reward-model my.yaml reward_model.train.data=pairs.jsonl
     """
     from agentrl.training.offline.finetuning import RewardModelTraining
 
-    options = JobOptions.of(config, overrides, resume=resume)
-    if (path := _run(RewardModelTraining, options, dry_run, print_config)) is not None:
+    if (path := _run(RewardModelTraining, options)) is not None:
         reward = f"rewards=[{{function: model, kwargs: {{path: {path}}}}}]"
         suggest(("train", "CONFIG", reward), ("serve-reward", path))
 
 
-def _run(job: "type[OfflineJob]", options: JobOptions, dry_run: bool, print_config: bool) -> Any:
-    """Do what the options ask for; return the run's folder if the job trained."""
-    if print_config:
-        options.print_config()
-        return None
-    if dry_run:
+def _run(job: "type[OfflineJob]", options: JobOptions) -> Any:
+    """Train, and return the run's folder; or only check the job, and return None."""
+    if options.dry_run:
         from agentrl import config as configuration
 
         options.check_folder()

@@ -1,7 +1,7 @@
-"""Options and checks shared by the commands that start and resume jobs."""
+"""Arguments and checks shared by the commands that start and resume jobs."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -47,6 +47,27 @@ RESUME = Annotated[
 ]
 
 
+def job_command(command: Callable[["JobOptions"], None]) -> Callable[..., None]:
+    """Make a command that takes a job's arguments and its options, and can print its settings."""
+
+    def call(
+        config: CONFIG,
+        overrides: OVERRIDES = None,
+        dry_run: DRY_RUN = False,
+        print_config: PRINT_CONFIG = False,
+        resume: RESUME = False,
+    ) -> None:
+        options = JobOptions.of(config, overrides, dry_run=dry_run, resume=resume)
+        if print_config:
+            options.print_config()
+        else:
+            command(options)
+
+    # functools.wraps would hide these parameters from Typer, which reads the innermost signature.
+    call.__name__, call.__doc__ = command.__name__, command.__doc__
+    return call
+
+
 @dataclass(slots=True, kw_only=True, frozen=True)
 class JobOptions:
     """The job that a command line names."""
@@ -57,9 +78,13 @@ class JobOptions:
     """The overrides."""
     run: Path | None
     """The run to resume."""
+    dry_run: bool
+    """Only check the job."""
 
     @classmethod
-    def of(cls, config: str, overrides: Sequence[str] | None, *, resume: bool) -> "JobOptions":
+    def of(
+        cls, config: str, overrides: Sequence[str] | None, *, dry_run: bool, resume: bool
+    ) -> "JobOptions":
         """Read the arguments of a command.
 
         Raises:
@@ -74,7 +99,7 @@ class JobOptions:
             )
         run = _run_to_resume(others[0] if others else config, settings) if resume else None
         source = config if run is None else str(run / "config.yaml")
-        return cls(config=source, settings=settings, run=run)
+        return cls(config=source, settings=settings, run=run, dry_run=dry_run)
 
     def print_config(self) -> None:
         """Print the whole configuration, as YAML."""

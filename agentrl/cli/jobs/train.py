@@ -4,14 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from agentrl.cli.jobs.job_options import (
-    CONFIG,
-    DRY_RUN,
-    OVERRIDES,
-    PRINT_CONFIG,
-    RESUME,
-    JobOptions,
-)
+from agentrl.cli.jobs.job_options import JobOptions, job_command
 from agentrl.cli.terminal import announce, suggest
 from agentrl.text import shown_path
 
@@ -22,28 +15,19 @@ _WIDTH = 120
 """Line width of the printed plan, in characters."""
 
 
-def train(
-    config: CONFIG,
-    overrides: OVERRIDES = None,
-    dry_run: DRY_RUN = False,
-    print_config: PRINT_CONFIG = False,
-    resume: RESUME = False,
-) -> None:
+@job_command
+def train(options: JobOptions) -> None:
     """Train a policy, or resume a run.
 
     Example: agentrl train configs/number_game.yaml train.steps=20
     """
-    options = JobOptions.of(config, overrides, resume=resume)
-    if print_config:
-        options.print_config()
-        return
-    if dry_run:
+    if options.dry_run:
         _print_plan(options)
         return
     from agentrl.training.trainer.train import train as train_job
 
     run = train_job(
-        config,
+        options.config,
         overrides=options.settings,
         resume=options.run,
         begun=lambda plan: _announce(plan, options),
