@@ -110,8 +110,7 @@ def serve_chat(
     history: ChatHistory,
     *,
     title: str,
-    host: str = "127.0.0.1",
-    port: int = 8200,
+    port: int,
     ready: Callable[[str], None] = lambda url: None,
 ) -> None:
     """Serve a page to chat with a model until Ctrl-C or SIGTERM.
@@ -122,7 +121,7 @@ def serve_chat(
     """
     chat = LiveChat(model, history, title)
     signal.signal(signal.SIGTERM, _end)
-    server = WebServer(lambda guard: chat_application(chat, guard), host, port)
+    server = WebServer(lambda guard: chat_application(chat, guard), "127.0.0.1", port)
     try:
         ready(server.address())
         server.wait()

@@ -24,6 +24,9 @@ _BATCH_S = 0.25
 _BATCH_BYTES = 64 << 20
 """Frames that arrive within this time, up to this size, share a transaction and a disk sync."""
 
+MAX_WAITING_BYTES = 512 << 20
+"""Maximum bytes of queued images; beyond that, images are dropped with a warning."""
+
 
 class FrameStore:
     """Store of images, which writes each distinct image once to `RUN/frames/<writer>.sqlite`.
@@ -31,17 +34,16 @@ class FrameStore:
     Args:
         run: the run's folder.
         writer: names the file; only one process may write to it.
-        waiting: maximum bytes of queued images; beyond that, images are dropped with a warning.
     """
 
-    def __init__(self, run: Path, writer: str = "main", *, waiting: int = 512 << 20) -> None:
+    def __init__(self, run: Path, writer: str = "main") -> None:
         self._path = pack_file(run, writer)
         self._names: dict[int, tuple[weakref.ref[Image], str]] = {}
         """Frame ids of immutable images by their `id()`: unchanged screens reuse the same array."""
         self._known: dict[str, float] = {}
         """Monotonic time at which each frame id was last queued."""
         self._changed = threading.Condition()
-        self._room = self._waiting_bytes = waiting
+        self._room = MAX_WAITING_BYTES
         self._seen = self._dropped = 0
         self._warned_at = -math.inf
         self._waiting: list[BandedImage] = []
@@ -96,7 +98,7 @@ class FrameStore:
         with self._changed:
             self._waiting.append(cut)
             self._handed_over += 1
-            self._hurried = self._hurried or self._room < self._waiting_bytes - _BATCH_BYTES
+            self._hurried = self._hurried or MAX_WAITING_BYTES - self._room > _BATCH_BYTES
             if len(self._waiting) == 1 or self._hurried:
                 self._changed.notify_all()
         return name

@@ -50,6 +50,8 @@ _GONE = 410
 _MAX_UNUSED = 64
 """Maximum number of connections that have not sent a request, in addition to one for each
 environment that can be open; beyond that, the oldest connection is closed."""
+_CALL_S = 300.0
+"""Time limit in seconds for a call of an environment."""
 _FIRST_REQUEST_S = 30.0
 """Seconds a new connection has to send its first request."""
 _IDLE_CONNECTION_S = 3600.0
@@ -295,7 +297,6 @@ class EnvServer(ThreadingHTTPServer):
         token: token that clients must send; may be empty only for a loopback address.
         most: maximum number of open environments.
         idle_s: seconds after which an unused environment is closed.
-        deadline_s: time limit for each call, in seconds.
     """
 
     daemon_threads = True
@@ -311,14 +312,13 @@ class EnvServer(ThreadingHTTPServer):
         token: str = "",
         most: int = 256,
         idle_s: float = 900.0,
-        deadline_s: float = 300.0,
     ) -> None:
         if not is_loopback(address[0]) and not token:
             raise InvalidRequest(
                 f"{address[0]} is reachable from other machines: set AGENTRL_ENV_TOKEN"
             )
         self.make, self.token, self.most = make, token, most
-        self.idle_s, self.deadline_s, self.host = idle_s, deadline_s, address[0]
+        self.idle_s, self.host = idle_s, address[0]
         self._unused: dict[Any, None] = {}
         self._env_threads: dict[str, EnvThread] = {}
         self._lock = threading.Lock()
@@ -378,7 +378,7 @@ class EnvServer(ThreadingHTTPServer):
                 self._env_threads[key] = EnvThread(self.make)
             thread = self._env_threads[key]
         try:
-            spec: dict[str, Any] = thread.ask(0, "open", {"kwargs": kwargs}, self.deadline_s)
+            spec: dict[str, Any] = thread.ask(0, "open", {"kwargs": kwargs}, _CALL_S)
             return spec
         # The constructor may reject an argument.
         except TypeError as error:
@@ -435,7 +435,7 @@ class EnvServer(ThreadingHTTPServer):
             raise InvalidRequest(f"unknown path /{what}")
         number, thread = int(message.pop("number", -1)), self.env_thread(key)
         try:
-            return thread.ask(number, what, message, self.deadline_s)
+            return thread.ask(number, what, message, _CALL_S)
         except TimeoutError:
             # The thread may be stuck forever.
             self.close(key)

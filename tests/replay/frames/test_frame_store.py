@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl import replay
-from agentrl.replay.frames import banded_png, frame_pack, pack_sweep
+from agentrl.replay.frames import banded_png, frame_pack, frame_store, pack_sweep
 from agentrl.replay.frames.banded_png import cut_into_bands
 from agentrl.replay.frames.frame_store import FrameStore
 from agentrl.replay.frames.pack_sweep import PackSweeper
@@ -137,7 +137,8 @@ def test_a_slow_disk_drops_frames_with_a_warning_and_blocks_nothing(
         write(*arguments)
 
     monkeypatch.setattr(frame_pack.PackWriter, "add", slowly)
-    store = FrameStore(tmp_path, waiting=2 * screen(0).nbytes)
+    monkeypatch.setattr(frame_store, "MAX_WAITING_BYTES", 2 * screen(0).nbytes)
+    store = FrameStore(tmp_path)
     names = [store.add(screen(number)) for number in range(4)]
     assert caplog.text.count("the disk cannot keep up: 1 of 3 frames") == 1
     gate.set()
