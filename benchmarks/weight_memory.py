@@ -187,12 +187,12 @@ def _measure_checkpoints(scratch: Path, learner: Any, found: Measured) -> None:
 def _measure_merge(scratch: Path) -> Measured:
     """Measure `agentrl merge`, which runs in a single process."""
     from agentrl.config import LoraConfig
-    from agentrl.training.checkpoints import checkpoint_store
+    from agentrl.training.checkpoints.model_export import export_model
 
     _warm_up()
     found: Measured = {}
     with _measured("merge", found):
-        checkpoint_store.export(
+        export_model(
             scratch / "step-000001",
             scratch / "model",
             scratch / "merged",

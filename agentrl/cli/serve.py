@@ -50,7 +50,7 @@ def serve_reward(
     if Path(function).is_dir():
         name, values = "model", {"path": function, **values}
     try:
-        from agentrl.serving.reward_server import serve
+        from agentrl.rollout.rewards.reward_server import serve
     except ModuleNotFoundError as error:
         raise ConfigError(f"serving needs {error.name}, not installed: {extras.GET_PAGE}") from None
     serve(

@@ -112,13 +112,16 @@ class ChosenPolicy:
         """
         if not self.needs_model:
             return None
+        # Imported late: this loads torch, which takes seconds.
+        from agentrl.training.checkpoints.model_export import export_model
+
         model = plan.model
         start = resolve_model(model, plan.seed, scratch / "start")
         if self.checkpoint is None:
             return start
         # Check again: a Hub model could not be compared before it was downloaded.
         checkpoint_store.check(self.checkpoint, start, model.lora)
-        checkpoint_store.export(self.checkpoint, start, scratch / "model", model.dtype, model.lora)
+        export_model(self.checkpoint, start, scratch / "model", model.dtype, model.lora)
         return scratch / "model"
 
 

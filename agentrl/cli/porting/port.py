@@ -68,7 +68,7 @@ def ported(
     Raises:
         ConfigError: the trainer or job is unknown, or the file cannot be read.
     """
-    from agentrl.cli.porting.dataset_settings import combine_offline
+    from agentrl.cli.porting.offline_settings import combine_offline
     from agentrl.cli.porting.ported_settings import PortedSettings
     from agentrl.cli.porting.reinforcement_settings import combine_reinforcement
     from agentrl.cli.porting.shell_settings import read_settings

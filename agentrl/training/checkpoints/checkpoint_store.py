@@ -21,10 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from agentrl.config import LoraConfig, ModelConfig
+from agentrl.config import LoraConfig
 from agentrl.errors import ConfigError
 from agentrl.files import naming, sync, write_json
-from agentrl.weight_sync import weight_files
 
 _BEST = "best"
 _LEARNER = "learner"
@@ -219,50 +218,3 @@ def check(checkpoint: Path, source: Path, lora: LoraConfig) -> None:
     from agentrl.training.learner import learner_state
 
     learner_state.check_model(checkpoint / _LEARNER, source, lora)
-
-
-def export(checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraConfig) -> None:
-    """Export a checkpoint as an ordinary Hugging Face folder.
-
-    Raises:
-        ConfigError: the checkpoint is broken.
-    """
-    import torch
-
-    from agentrl.policies.models.weight_conversion import StoredForm
-    from agentrl.training.checkpoints.policy_weights import PolicyWeights
-
-    policy = PolicyWeights(checkpoint / _LEARNER, source)
-    to: torch.dtype = getattr(torch, dtype)
-    form = StoredForm(source, {n: like.to(to) for n, like in policy.layout.items()})
-    weights = ((name, policy.merged(name, lora).to(to)) for name in policy.layout)
-    weight_files.export(source, folder, form.layout, form.convert(weights))
-
-
-def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelConfig) -> None:
-    """Export only the adapters of a checkpoint, in PEFT's format.
-
-    Raises:
-        ConfigError: the checkpoint is broken, or the run has changed more than the adapters.
-    """
-    import torch
-
-    from agentrl.policies.models.stored_weights import open_model
-    from agentrl.training.checkpoints.policy_weights import PolicyWeights
-    from agentrl.training.learner import four_bit_weights, lora_adapters
-
-    policy = PolicyWeights(checkpoint / _LEARNER, source)
-    for name, weight in open_model(source)[1]:
-        if name not in policy.layout:
-            continue
-        # PEFT adds the adapters to the original model, so the base weights must be unchanged.
-        tensor, first = policy.base(name), weight[...]
-        if model.lora.base == "nf4" and policy.has_adapter(name):
-            first = four_bit_weights.quantize_roundtrip(first.to(getattr(torch, model.dtype)))
-        if not first.to(tensor.dtype).equal(tensor):
-            raise ConfigError(
-                "this run has changed more than its adapters: its warm start was merged into the "
-                "base weights (warm_start.cache). Leave out --adapter"
-            )
-    base = str(source.absolute()) if model.path == "tiny" else model.path
-    lora_adapters.write(folder, policy.adapters(), model.lora, base)

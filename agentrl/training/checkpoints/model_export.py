@@ -1,14 +1,24 @@
-"""Export the model of a run's checkpoint, for `agentrl merge`."""
+"""Export the model of a run's checkpoint: whole, as for `agentrl merge`, or its adapters alone."""
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from agentrl.config import record_image_sizes
+import torch
+from torch import Tensor
+
+from agentrl.config import LoraConfig, ModelConfig, record_image_sizes
 from agentrl.errors import ConfigError
+from agentrl.policies.models import load_on_meta
 from agentrl.policies.models.model_source import resolve_model
+from agentrl.policies.models.stored_weights import open_model
+from agentrl.policies.models.weight_conversion import StoredForm
 from agentrl.runs.run_folder import MODEL_STEP, RunFolder
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.command_target import open_target
+from agentrl.training.learner import four_bit_weights, learner_state, lora_adapters
+from agentrl.training.learner.parallel import sharded_checkpoint
+from agentrl.weight_sync import weight_files
 
 
 def export_checkpoint(
@@ -53,11 +63,103 @@ def export_checkpoint(
             checkpoint_store.check(kept, start, config.model.lora)
             out.parent.mkdir(parents=True, exist_ok=True)
             if adapter:
-                checkpoint_store.export_adapters(kept, start, out, config.model)
+                export_adapters(kept, start, out, config.model)
             else:
                 dtype = dtype or config.model.dtype
-                checkpoint_store.export(kept, start, out, dtype, config.model.lora)
+                export_model(kept, start, out, dtype, config.model.lora)
                 record_image_sizes(out, config.model)
     except OSError as error:
         raise ConfigError(f"{out}: cannot be written: {error}") from error
     return checkpoint_store.step_of(kept)
+
+
+def export_model(
+    checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraConfig
+) -> None:
+    """Export a checkpoint as an ordinary Hugging Face folder.
+
+    Raises:
+        ConfigError: the checkpoint is broken.
+    """
+    policy = _PolicyWeights(checkpoint_store.learner_state_of(checkpoint), source)
+    to: torch.dtype = getattr(torch, dtype)
+    form = StoredForm(source, {n: like.to(to) for n, like in policy.layout.items()})
+    weights = ((name, policy.merged(name, lora).to(to)) for name in policy.layout)
+    weight_files.export(source, folder, form.layout, form.convert(weights))
+
+
+def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelConfig) -> None:
+    """Export only the adapters of a checkpoint, in PEFT's format.
+
+    Raises:
+        ConfigError: the checkpoint is broken, or the run has changed more than the adapters.
+    """
+    policy = _PolicyWeights(checkpoint_store.learner_state_of(checkpoint), source)
+    for name, weight in open_model(source)[1]:
+        if name not in policy.layout:
+            continue
+        # PEFT adds the adapters to the original model, so the base weights must be unchanged.
+        tensor, first = policy.base(name), weight[...]
+        if model.lora.base == "nf4" and policy.has_adapter(name):
+            first = four_bit_weights.quantize_roundtrip(first.to(getattr(torch, model.dtype)))
+        if not first.to(tensor.dtype).equal(tensor):
+            raise ConfigError(
+                "this run has changed more than its adapters: its warm start was merged into the "
+                "base weights (warm_start.cache). Leave out --adapter"
+            )
+    base = str(source.absolute()) if model.path == "tiny" else model.path
+    lora_adapters.write(folder, policy.adapters(), model.lora, base)
+
+
+class _PolicyWeights:
+    """The policy's master weights in a checkpoint, named as in the model without adapters.
+
+    Raises:
+        ConfigError: the state is broken.
+    """
+
+    def __init__(self, state: Path, source: Path) -> None:
+        self._reader = sharded_checkpoint.TensorReader(state, learner_state.POLICY)
+        self._shapes = {name: p.shape for name, p in load_on_meta(source).named_parameters()}
+        stored = self._reader.layout
+        self._names = {
+            plain: name
+            for name in stored
+            if not four_bit_weights.is_scale(name)
+            and (plain := lora_adapters.base_name(name)) is not None
+        }
+        self.layout = {
+            plain: torch.empty(self._shape(name), dtype=torch.float32, device="meta")
+            if four_bit_weights.scale_name(name) in stored
+            else stored[name]
+            for plain, name in self._names.items()
+        }
+        """A meta tensor with each weight's shape and dtype, by name."""
+
+    def base(self, plain: str) -> Tensor:
+        """Return a weight without its adapter; a 4-bit weight is dequantized to float32."""
+        return self._read([self._names[plain]])[self._names[plain]]
+
+    def merged(self, plain: str, lora: LoraConfig) -> Tensor:
+        """Return a weight with its adapter merged, if it has one."""
+        name = self._names[plain]
+        return lora_adapters.merge(self._read([name, *lora_adapters.adapter_names(name)]), lora)[
+            plain
+        ]
+
+    def has_adapter(self, plain: str) -> bool:
+        """Whether a weight has an adapter."""
+        return lora_adapters.is_base_weight(self._names[plain])
+
+    def adapters(self) -> dict[str, Tensor]:
+        """Return the adapters' weights, by their names in the model with adapters."""
+        return self._read([n for n in self._reader.layout if lora_adapters.base_name(n) is None])
+
+    def _read(self, names: Sequence[str]) -> dict[str, Tensor]:
+        scales = [four_bit_weights.scale_name(name) for name in names]
+        stored = self._reader.read([n for n in (*names, *scales) if n in self._reader.layout])
+        return four_bit_weights.dequantize_tensors(stored, self._shape)
+
+    def _shape(self, name: str) -> Sequence[int]:
+        """Return the shape of a weight before quantization."""
+        return self._shapes[lora_adapters.base_name(name) or ""]

@@ -13,6 +13,7 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.models import load_model
 from agentrl.policies.models.weight_conversion import StoredForm
 from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.checkpoints.model_export import export_adapters, export_model
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 
@@ -84,8 +85,8 @@ def check_merged(folder: Path, tmp_path: Path, base: Any) -> None:
     checkpoint = tmp_path / "step-000001"
     checkpoint_store.check(checkpoint, folder, config.model.lora)
     merged = tmp_path / "merged"
-    checkpoint_store.export(checkpoint, folder, merged, "float32", config.model.lora)
-    checkpoint_store.export_adapters(checkpoint, folder, tmp_path / "adapters", config.model)
+    export_model(checkpoint, folder, merged, "float32", config.model.lora)
+    export_adapters(checkpoint, folder, tmp_path / "adapters", config.model)
     exported, found = (load_file(f / "model.safetensors") for f in (tmp_path / "exported", merged))
     stored = load_file(folder / "model.safetensors")
     assert exported.keys() == found.keys() == stored.keys()

@@ -1,1 +1,0 @@
-"""Services for other programs: reward functions over HTTP."""
