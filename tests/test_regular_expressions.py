@@ -36,7 +36,7 @@ USERS_OWN = ("agentrl/cli/porting/",)
 """Code that reads only a user's own scripts, on this user's command."""
 COMPOSED = {
     # Alternatives of fixed names or of single characters.
-    "agentrl/cli/phone.py": 1,
+    "agentrl/cli/virtual_phones.py": 1,
     "agentrl/cli/serve.py": 1,
     "agentrl/cluster/ray_reaper.py": 1,
     "agentrl/policies/chat/chat_encoder.py": 1,

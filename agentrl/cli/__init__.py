@@ -12,16 +12,16 @@ from agentrl._version import __version__
 from agentrl.cli import (
     check,
     cluster,
+    config_files,
     device_commands,
     envs,
     evaluate,
-    extensions,
     inference,
-    new_config,
-    phone,
+    list_extensions,
     play,
     serve,
     terminal,
+    virtual_phones,
 )
 from agentrl.cli.command_help import (
     CONTEXT,
@@ -144,17 +144,17 @@ app.command("prune")(prune.prune)
 app.command("rescore")(rescore.rescore)
 app.command("rehearse")(rescore.rehearse)
 app.command("audit")(audit.audit)
-app.command("algorithms")(extensions.algorithms)
-app.command("list")(extensions.list_)
+app.command("algorithms")(list_extensions.algorithms)
+app.command("list")(list_extensions.list_)
 app.command("check")(check.check)
-app.command("init")(new_config.init)
+app.command("init")(config_files.init)
 app.command("port")(port.port)
-app.command("schema")(new_config.schema)
+app.command("schema")(config_files.schema)
 app.command("serve-reward")(serve.serve_reward)
 app.command("doctor")(check.doctor)
 app.command("cluster")(cluster.cluster)
 app.command("serve-env")(serve.serve_env)
-app.add_typer(phone.app, name="phone")
+app.add_typer(virtual_phones.app, name="phone")
 app.add_typer(device_commands.app, name="devices")
 app.add_typer(envs.app, name="envs")
 

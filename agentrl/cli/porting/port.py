@@ -71,7 +71,7 @@ def ported(
     from agentrl.cli.porting.offline_settings import combine_offline
     from agentrl.cli.porting.ported_settings import PortedSettings
     from agentrl.cli.porting.reinforcement_settings import combine_reinforcement
-    from agentrl.cli.porting.shell_settings import read_settings
+    from agentrl.cli.porting.settings_reader import read_settings
     from agentrl.config.other_trainers import other_trainers
 
     if trainer not in TRAINERS:

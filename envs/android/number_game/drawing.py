@@ -6,9 +6,9 @@ from agentrl.envs.android.number_game import layout, palette
 from agentrl.envs.android.number_game.layout import RoundLayout, round_layout
 from agentrl.envs.android.number_game.levels import LAMPS
 from agentrl.envs.android.number_game.rules import STAKE, NumberGamePhase, NumberGameState
-from agentrl.envs.android.phone_game import paint, piece_cache
+from agentrl.envs.android.phone_game import cached_drawing, paint
 from agentrl.envs.android.phone_game.boxes import Box
-from agentrl.envs.android.phone_game.piece_cache import Piece
+from agentrl.envs.android.phone_game.cached_drawing import Piece
 from agentrl.types import Image
 
 
@@ -16,12 +16,12 @@ def render(game: NumberGameState, width: int, height: int) -> Image:
     """Draw the app's area, uint8[height, width, 3], which the caller owns."""
     if width > height:  # pieces overlap on a landscape screen
         return draw(game, width, height)
-    return piece_cache.draw_cached(_ground(game), pieces(game), width, height)
+    return cached_drawing.draw_cached(_ground(game), pieces(game), width, height)
 
 
 def draw(game: NumberGameState, width: int, height: int) -> Image:
     """Draw the same picture as `render`, but without cached pieces, which is ten times slower."""
-    return piece_cache.draw(_ground(game), pieces(game), width, height)
+    return cached_drawing.draw(_ground(game), pieces(game), width, height)
 
 
 def _ground(game: NumberGameState) -> Piece:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from agentrl.envs.android.phone_game import paint, piece_cache
+from agentrl.envs.android.phone_game import cached_drawing, paint
 from agentrl.envs.android.phone_game.boxes import Box
-from agentrl.envs.android.phone_game.piece_cache import Piece
+from agentrl.envs.android.phone_game.cached_drawing import Piece
 from agentrl.envs.wechat.tree_game import layout
 from agentrl.envs.wechat.tree_game.equipment import ATTRIBUTES, SLOTS, Equipment
 from agentrl.envs.wechat.tree_game.rules import TreeGamePhase, TreeGameRules
@@ -25,8 +25,8 @@ _NUMBER = 0.085
 def draw(game: TreeGameRules, width: int, height: int) -> Image:
     """Draw the app's area without the capsule, uint8[height, width, 3], which the caller owns."""
     if game.drop is None:
-        return piece_cache.draw((_main, ()), _on_main(game), width, height)
-    return piece_cache.draw((_popup, ()), _on_popup(game, game.drop), width, height)
+        return cached_drawing.draw((_main, ()), _on_main(game), width, height)
+    return cached_drawing.draw((_popup, ()), _on_popup(game, game.drop), width, height)
 
 
 def _main(picture: Image) -> None:

@@ -1,6 +1,6 @@
 """Draws WeChat around a mini-program: the capsule, the menu, and the chats."""
 
-from agentrl.envs.android.phone_game import paint, piece_cache
+from agentrl.envs.android.phone_game import cached_drawing, paint
 from agentrl.envs.android.phone_game.boxes import Box
 from agentrl.envs.wechat.tree_game.mini_program import CAPSULE, CIRCLE, DOTS, ENTRY, SHEET, Shows
 from agentrl.types import Image
@@ -40,7 +40,7 @@ def draw_menu(picture: Image) -> None:
 
 def draw_chats(name: str, width: int, height: int) -> Image:
     """Draw WeChat's chats, with the game's entry at the top, uint8[height, width, 3]."""
-    return piece_cache.draw((_chats, (name,)), (), width, height)
+    return cached_drawing.draw((_chats, (name,)), (), width, height)
 
 
 def _chats(picture: Image, name: str) -> None:

@@ -16,8 +16,8 @@ from agentrl.envs.android.minigames.flappy_bird.rules import (
 )
 from agentrl.envs.android.phone_game import paint
 from agentrl.envs.android.phone_game.boxes import Box
+from agentrl.envs.android.phone_game.cached_drawing import Piece, draw
 from agentrl.envs.android.phone_game.paint import Color
-from agentrl.envs.android.phone_game.piece_cache import Piece, draw
 from agentrl.types import Image
 
 _SKY: Color = (222, 240, 252)

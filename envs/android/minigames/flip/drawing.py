@@ -7,8 +7,8 @@ from agentrl.envs.android.minigames import drawing_parts as parts
 from agentrl.envs.android.minigames.flip.rules import Flip, grid
 from agentrl.envs.android.phone_game import paint
 from agentrl.envs.android.phone_game.boxes import Box
+from agentrl.envs.android.phone_game.cached_drawing import Piece, draw_cached
 from agentrl.envs.android.phone_game.paint import Color
-from agentrl.envs.android.phone_game.piece_cache import Piece, draw_cached
 from agentrl.types import Image
 
 _BACK: Color = (88, 104, 140)

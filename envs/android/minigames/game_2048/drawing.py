@@ -6,8 +6,8 @@ from agentrl.envs.android.minigames import drawing_parts
 from agentrl.envs.android.minigames.drawing_parts import EDGE, INK, PANEL
 from agentrl.envs.android.minigames.game_2048.rules import GRID, SIDE, TOP, Game2048
 from agentrl.envs.android.phone_game import paint
+from agentrl.envs.android.phone_game.cached_drawing import Piece, draw_cached
 from agentrl.envs.android.phone_game.paint import Color
-from agentrl.envs.android.phone_game.piece_cache import Piece, draw_cached
 from agentrl.types import Image
 
 _FACES: tuple[Color, ...] = (

@@ -13,7 +13,7 @@ from agentrl.envs.android.minigames.space_fighter.rules import (
 )
 from agentrl.envs.android.phone_game import paint
 from agentrl.envs.android.phone_game.boxes import Box
-from agentrl.envs.android.phone_game.piece_cache import Piece, draw
+from agentrl.envs.android.phone_game.cached_drawing import Piece, draw
 from agentrl.types import Image
 
 _SHIP = ((0.5, 0.05), (0.95, 0.9), (0.5, 0.72), (0.05, 0.9))

@@ -6,7 +6,7 @@ from agentrl.envs.android.minigames import drawing_parts as parts
 from agentrl.envs.android.minigames.timberman.rules import BAR, GRID, SHOWN, Timberman
 from agentrl.envs.android.phone_game import paint
 from agentrl.envs.android.phone_game.boxes import Box
-from agentrl.envs.android.phone_game.piece_cache import Piece, draw
+from agentrl.envs.android.phone_game.cached_drawing import Piece, draw
 from agentrl.types import Image
 
 _COLUMNS = {"left": 0, "right": 2}

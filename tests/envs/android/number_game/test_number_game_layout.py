@@ -17,7 +17,7 @@ from agentrl.envs.android.number_game.levels import NumberGameLevel
 from agentrl.envs.android.number_game.rules import NumberGamePhase, NumberGameState
 from agentrl.envs.android.phone_game import paint
 from agentrl.envs.android.phone_game.boxes import to_screen
-from agentrl.envs.android.phone_game.piece_cache import Piece
+from agentrl.envs.android.phone_game.cached_drawing import Piece
 from tests.envs.android.number_game.level_apps import ALL, LEVELS, SEEDS, launched
 from virtual_phone.virtual_phone import VirtualPhone
 

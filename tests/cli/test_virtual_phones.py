@@ -11,7 +11,7 @@ from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.errors import ConfigError
 
 pytestmark = pytest.mark.adb
-UP = [sys.executable, "-c", "from agentrl.cli.phone import app; app()", "up"]
+UP = [sys.executable, "-c", "from agentrl.cli.virtual_phones import app; app()", "up"]
 
 
 def test_phone_up_prints_how_to_connect_and_stops_cleanly(adb_server: AdbServer) -> None:
