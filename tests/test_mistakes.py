@@ -400,7 +400,7 @@ def test_a_failed_start_leaves_no_run_folder(command, tmp_path, capsys, monkeypa
     async def fails(*arguments, **keywords):
         raise ConfigError("the phones cannot be opened")
 
-    for module in ("trainer.train", "evaluation.evaluate"):
+    for module in ("trainer.open_trainer", "evaluation.evaluate"):
         monkeypatch.setattr(f"agentrl.training.{module}.open_rollouts", fails)
     settings = [f"run.dir={tmp_path}", "rollout.launcher=local", "rollout.engine=hf"]
     assert run([*command, "frozen_lake", *settings]) == 2

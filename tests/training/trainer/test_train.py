@@ -236,7 +236,7 @@ def contents_of(run: Path) -> dict[Path, bytes]:
 def test_resuming_a_finished_run_does_nothing(whole_run, caplog, monkeypatch):
     run, _ = whole_run
     before = contents_of(run)
-    monkeypatch.setattr(train, "open_rollouts", None)
+    monkeypatch.setattr("agentrl.training.trainer.open_trainer.open_rollouts", None)
     begun = []
     assert train.train("", resume=run, begun=begun.append).path == run
     assert not begun
@@ -411,7 +411,7 @@ def test_run_resumes_with_its_start_model(tmp_path, tiny_vlm, monkeypatch):
 def test_truncated_checkpoint_is_reported_before_anything_starts(whole_run, monkeypatch):
     whole, _ = whole_run
     run = shutil.copytree(whole, whole.with_name("truncated"), symlinks=True)
-    monkeypatch.setattr(train, "open_rollouts", None)
+    monkeypatch.setattr("agentrl.training.trainer.open_trainer.open_rollouts", None)
     (file,) = (run / "checkpoints" / "step-00004" / "learner").glob("*.distcp")
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(ConfigError, match=rf"step-00004.*{file.name} is truncated.*Remove this"):
