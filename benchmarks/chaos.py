@@ -204,14 +204,22 @@ async def _play(
 
     rewards = RewardFunctions(config.rewards, config.rollout.reward_deadline_s)
 
-    async def play_request(request: EpisodeRequest) -> ScoredEpisode:
-        def act(world: Any) -> Any:
-            return run_episode(request, config.env.id, world, policy, request.seed, limits)
+    class Worker:
+        number, room = 0, (env_pool.count, env_pool.count)
 
-        episode = await env_pool.run_in_env(act)
-        scored, _ = await score_or_void(rewards.score_async, episode)
-        count(request, scored)
-        return scored
+        async def wait_until_ready(self) -> bool:
+            return True
+
+        async def play_request(
+            self, request: EpisodeRequest, player: str | None, greedy: bool
+        ) -> ScoredEpisode:
+            def act(world: Any) -> Any:
+                return run_episode(request, config.env.id, world, policy, request.seed, limits)
+
+            episode = await env_pool.run_in_env(act)
+            scored, _ = await score_or_void(rewards.score_async, episode)
+            count(request, scored)
+            return scored
 
     def count(request: EpisodeRequest, scored: ScoredEpisode) -> None:
         ledger.attempts += 1
@@ -232,9 +240,7 @@ async def _play(
             ]
             ledger.asked += len(requests)
             collector = Collector(requests, 10**6, CollectionProgress())
-            finished = await collector.collect(
-                collector.play_requests(play_request) for _ in range(env_pool.count)
-            )
+            finished = await collector.collect([Worker()])
             ledger.finished += sum(not scored.episode.outcome.void for scored in finished)
             ledger.lost += [_name(t) for t in requests if not played[_name(t)]]
             del collector, finished

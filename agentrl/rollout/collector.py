@@ -3,9 +3,9 @@
 import asyncio
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Protocol
 
 from agentrl.errors import EnvCrashed, EnvError, EnvLost, RewardError, WorldError
 from agentrl.rollout.run_episode import EpisodeRequest
@@ -14,8 +14,29 @@ from agentrl.types import Episode, ScoredEpisode, Split, TruncatedBy
 
 log = logging.getLogger(__name__)
 
-Play = Callable[[EpisodeRequest], Awaitable[ScoredEpisode]]
-"""Plays and scores one requested episode; a phone or environment failure makes it void."""
+
+class EpisodeWorker(Protocol):
+    """Plays requested episodes for a `Collector`, several at the same time."""
+
+    @property
+    def number(self) -> int:
+        """Number of the worker; see `RequestQueue`."""
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Maximum and minimum number of concurrent episodes."""
+
+    async def wait_until_ready(self) -> bool:
+        """Wait while the worker is being replaced; return False if it can play no more."""
+
+    async def play_request(
+        self, request: EpisodeRequest, player: str | None, greedy: bool
+    ) -> ScoredEpisode | None:
+        """Play, score and record one episode; a phone or environment failure makes it void.
+
+        Returns:
+            None if the worker was lost, so that the episode has to be played again.
+        """
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,7 +190,7 @@ class FailureLog:
 
 
 class Collector:
-    """Collects requested episodes with slots that each play one episode at a time.
+    """Collects requested episodes from workers, in slots that each play one episode at a time.
 
     An episode that may have crashed its environment's process is replayed alone at the end, so that
     it cannot harm others; if it crashes again, it stays void. An episode's first crash does not
@@ -203,25 +224,38 @@ class Collector:
         self._num_playing = 0
         self._is_suspect_playing = False
         self._changed = asyncio.Event()
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done as soon as all requests have been played."""
 
-    async def collect(self, slots: Iterable[Coroutine[Any, Any, None]]) -> list[ScoredEpisode]:
-        """Play the requests concurrently in slots, such as `play_requests`.
+    async def collect(
+        self, workers: Sequence[EpisodeWorker], player: str | None = None, greedy: bool = False
+    ) -> list[ScoredEpisode]:
+        """Play the requests concurrently, in as many slots as the workers have room for.
+
+        Args:
+            workers: play the episodes; if one is lost, the others play its requests.
+            player: see `Rollouts.collect`.
+            greedy: see `Rollouts.collect`.
 
         Returns:
             One scored episode per request, in the order of the requests; void if the refills
             ran out.
 
         Raises:
-            WorldError: more than half of the episodes are void, or a slot raised this error.
+            WorldError: more than half of the episodes are void, or a worker raised this error.
             RewardError: more than half of the episodes are void, all because scoring failed; or a
-                slot raised this error.
+                worker raised this error.
         """
         try:
             async with asyncio.TaskGroup() as group:
+                slots = [
+                    group.create_task(self._fill_slot(worker, player, greedy))
+                    for worker in self._alternating(workers)
+                ]
+                while len(self._results) < self._num_requests:
+                    self._changed.clear()
+                    await self._changed.wait()
+                # All others are idle, or wait for a worker that is being replaced.
                 for slot in slots:
-                    group.create_task(slot)
+                    slot.cancel()
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         finally:
@@ -241,33 +275,33 @@ class Collector:
             ) from next(filter(None, (e.episode.failure for e in void)), None)
         return episodes
 
-    async def play_requests(self, play: Play, worker: int = 0) -> None:
-        """Play one request after another until the whole collection has ended.
+    def _alternating(self, workers: Sequence[EpisodeWorker]) -> Iterator[EpisodeWorker]:
+        """Yield a worker for each slot, alternating, so that groups are spread evenly."""
+        rooms = [min(worker.room[0], self._num_requests) for worker in workers]
+        for slot in range(max(rooms)):
+            yield from (worker for worker, room in zip(workers, rooms, strict=True) if slot < room)
 
-        Args:
-            play: plays, scores and records one episode; if it raises, another slot may play the
-                request.
-            worker: the worker on which `play` runs; see `RequestQueue`.
-        """
-        while await self._may_take():
+    async def _fill_slot(self, worker: EpisodeWorker, player: str | None, greedy: bool) -> None:
+        """Let a worker play one request after another."""
+        while await worker.wait_until_ready():
+            await self._wait_for_request()
             is_alone = not self._queue
-            index, request = self._suspects.popleft() if is_alone else self._queue.take(worker)
+            index, request = (
+                self._suspects.popleft() if is_alone else self._queue.take(worker.number)
+            )
             self._num_playing, self._is_suspect_playing = self._num_playing + 1, is_alone
             try:
-                scored = await play(request)
-            # The worker may have died: let another slot play the request.
-            except BaseException:
-                self._put(index, request, is_suspect=is_alone)
-                raise
+                scored = await worker.play_request(request, player, greedy)
             finally:
                 self._num_playing, self._is_suspect_playing = self._num_playing - 1, False
                 self._changed.set()
+            if scored is None:
+                self._put(index, request, is_suspect=is_alone)
+                continue
             self._progress.add(scored)
             self._failures.add(scored.episode)
             if not self._plays_again(index, request, scored.episode, is_alone=is_alone):
                 self._results[index] = scored
-                if len(self._results) == self._num_requests:
-                    self.ended.set_result(None)
 
     def _plays_again(
         self, index: int, request: EpisodeRequest, episode: Episode, *, is_alone: bool
@@ -297,14 +331,12 @@ class Collector:
         else:
             self._queue.put(index, request)
 
-    async def _may_take(self) -> bool:
-        """Wait until a request may be taken; return False at the end of the collection."""
+    async def _wait_for_request(self) -> None:
+        """Wait until a request may be taken."""
         # Even when all requests have been taken, some may come back.
-        while not self.ended.done():
-            if self._queue and not self._is_suspect_playing:
-                return True
-            if self._suspects and not self._queue and self._num_playing == 0:
-                return True
+        while not (
+            (self._queue and not self._is_suspect_playing)
+            or (self._suspects and not self._queue and self._num_playing == 0)
+        ):
             self._changed.clear()
             await self._changed.wait()
-        return False

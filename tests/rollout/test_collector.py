@@ -1,7 +1,6 @@
 import asyncio
 import pickle
 from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -16,7 +15,6 @@ from agentrl.errors import (
     EnvError,
     EnvLost,
     RewardError,
-    WorkerLost,
     WorldError,
 )
 from agentrl.replay.recorder import Recorder
@@ -75,6 +73,19 @@ async def own_reward(episode):
     return RewardFunctions([]).score(episode)
 
 
+class Worker:
+    """Plays with a function that also scores, which may return None; see `EpisodeWorker`."""
+
+    def __init__(self, play, room, number=0):
+        self._play, self.room, self.number = play, (room, room), number
+
+    async def wait_until_ready(self):
+        return True
+
+    async def play_request(self, request, player, greedy):
+        return await self._play(request)
+
+
 async def collect(play, requests, *, concurrency=4, max_refills=4, score=own_reward, failures=None):
     """Collect with that many slots; also returns the progress."""
 
@@ -83,8 +94,7 @@ async def collect(play, requests, *, concurrency=4, max_refills=4, score=own_rew
 
     progress = CollectionProgress()
     collector = Collector(requests, max_refills, progress, failures)
-    slots = (collector.play_requests(play_and_score) for _ in range(concurrency))
-    return await collector.collect(slots), progress
+    return await collector.collect([Worker(play_and_score, concurrency)]), progress
 
 
 async def test_episodes_return_in_the_order_of_their_requests():
@@ -245,23 +255,44 @@ def test_what_dying_workers_were_playing_is_played_again_and_counts_once(sizes, 
         dies = begun in deaths
         await asyncio.sleep(0)
         if dies:
-            raise WorkerLost("died")
+            return None
         ended.append(request.id)
         return scored_of(request)
 
-    async def slot(collector, worker):
-        while not collector.ended.done():
-            with suppress(WorkerLost):
-                await collector.play_requests(play, worker)
-
     async def collect_all():
         collector = Collector(requests, 0, CollectionProgress())
-        slots = [slot(collector, w) for w, room in enumerate(rooms) for _ in range(room)]
-        return await asyncio.wait_for(collector.collect(slots), 10)
+        workers = [Worker(play, room, number) for number, room in enumerate(rooms)]
+        return await asyncio.wait_for(collector.collect(workers), 10)
 
     episodes = asyncio.run(collect_all())
     assert [one.episode.id for one in episodes] == [one.id for one in requests]
     assert sorted(ended) == sorted(one.id for one in requests)
+
+
+async def test_a_worker_that_is_being_replaced_is_not_waited_for_once_all_is_played():
+    class Lost(Worker):
+        async def wait_until_ready(self):
+            await asyncio.Event().wait()
+
+    async def play(request):
+        return scored_of(request)
+
+    collector = Collector(requests_of_step("train", 1, [5], 4), 0, CollectionProgress())
+    workers = [Lost(play, 2, 0), Worker(play, 2, 1)]
+    assert len(await asyncio.wait_for(collector.collect(workers), 10)) == 4
+
+
+async def test_a_worker_that_gave_up_is_given_no_requests():
+    class GaveUp(Worker):
+        async def wait_until_ready(self):
+            return False
+
+    async def play(request):
+        return scored_of(request)
+
+    collector = Collector(requests_of_step("train", 1, [5], 4), 0, CollectionProgress())
+    workers = [GaveUp(None, 2, 0), Worker(play, 1, 1)]
+    assert len(await asyncio.wait_for(collector.collect(workers), 10)) == 4
 
 
 def test_a_worker_continues_its_groups_and_helps_others_at_the_end():

@@ -94,6 +94,16 @@ class RolloutWorker:
         pool = self.env_pool.pool if isinstance(self.env_pool, PhoneEnvPool) else None
         if self._live is not None and isinstance(pool, DevicePool):
             self._live.kept = partial(phone_states, pool)
+        return self.room
+
+    @property
+    def number(self) -> int:
+        """See EpisodeWorker.number."""
+        return self._share[0]
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """See EpisodeWorker.room."""
         return self.env_pool.count, self.env_pool.min_count
 
     def _open_rewards(self) -> None:
@@ -138,9 +148,11 @@ class RolloutWorker:
         self.progress = CollectionProgress()
         max_refills = self._plan.rollout.max_refills
         collector = Collector(requests, max_refills, self.progress, self._failures)
-        play = partial(self.play_request, player=player, greedy=greedy)
-        slots = min(self.env_pool.count, len(requests))
-        return await collector.collect(collector.play_requests(play) for _ in range(slots))
+        return await collector.collect([self], player, greedy)
+
+    async def wait_until_ready(self) -> bool:
+        """See EpisodeWorker.wait_until_ready; an engine in this process is not replaced."""
+        return True
 
     async def play_request(
         self, request: EpisodeRequest, player: str | None = None, greedy: bool = False

@@ -1,16 +1,13 @@
 """Play episodes in Ray actors with their engines."""
 
 import asyncio
-import contextlib
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import SharedPath
-from agentrl.config import RolloutConfig
 from agentrl.errors import ClusterError, EngineError, WorkerLost
 from agentrl.policies.engines.engine import TokenEngine
 from agentrl.policies.open_model import engine_class
@@ -66,60 +63,14 @@ class RolloutWorkerGroup:
         self.progress, players = CollectionProgress(), self._workers.players
         refills = self._starter.plan.rollout.max_refills * len(players)
         collector = Collector(requests, refills, self.progress, self._failures)
-        rooms = [min(worker.room[0], len(requests)) for worker in players]
-        # Alternate between workers, so that groups are spread evenly over them.
-        slots = [
-            self._play_requests(worker, collector, player, greedy)
-            for slot in range(max(rooms)) for worker, room in zip(players, rooms, strict=True)
-            if slot < room
-        ]  # fmt: skip
-        return await collector.collect([*slots, self._check_left(collector)])
-
-    async def _play_requests(
-        self, worker: SupervisedWorker, collector: Collector, player: str | None, greedy: bool
-    ) -> None:
-        """Play one episode at a time on a worker, including its replacement actors."""
-
-        async def play(request: EpisodeRequest) -> ScoredEpisode:
-            # The actor died while this slot was idle.
-            if not worker.is_current:
-                raise WorkerLost(worker.lost)
-            playing = asyncio.ensure_future(
-                self._workers.result(
-                    worker, lambda one: one.actor.play_request.remote(request, player, greedy), None
-                )
-            )
-            deadline_s = play_deadline_s(*worker.room, self._starter.plan.rollout)
-            try:
-                while not (await asyncio.wait({playing}, timeout=deadline_s))[0]:
-                    # Slow engine batches are fine: kill the actor only if it does not answer.
-                    with contextlib.suppress(WorkerLost):
-                        await self._workers.result(
-                            worker, lambda one: one.actor.ping.remote(), self._starter.start_s
-                        )
-                scored: ScoredEpisode = playing.result()
-            finally:
-                playing.cancel()
-            return scored
-
-        while not collector.ended.done():
-            if (replacement := worker.replacement) is not None:
-                await asyncio.wait(
-                    {replacement, collector.ended}, return_when=asyncio.FIRST_COMPLETED
-                )
-                if replacement.done():
-                    replacement.result()
-            if not worker.is_current:
-                break
-            # A worker that died is being replaced.
-            with contextlib.suppress(WorkerLost):
-                await collector.play_requests(play, worker.number)
-
-    async def _check_left(self, collector: Collector) -> None:
-        """End a collection if no worker is left to play it."""
-        while not collector.ended.done():
-            self._workers.check_left()
-            await asyncio.wait({collector.ended}, timeout=_CHECK_S)
+        collecting = asyncio.create_task(collector.collect(players, player, greedy))
+        try:
+            while not (await asyncio.wait({collecting}, timeout=_CHECK_S))[0]:
+                self._workers.check_left()
+            return collecting.result()
+        finally:
+            collecting.cancel()
+            await asyncio.wait({collecting})
 
     async def finish(self) -> None:
         """See Rollouts.finish."""
@@ -141,20 +92,6 @@ class RolloutWorkerGroup:
             await self._workers.close()
         finally:
             await self._starter.close()
-
-
-def play_deadline_s(most: int, least: int, settings: RolloutConfig) -> float:
-    """Return how long an episode may take before checking whether its actor hangs.
-
-    The episode and its scoring have their own deadlines, which only exclude waiting for an engine's
-    batches. If other processes hold the actor's phones, the episode also waits for the actor's own
-    episodes.
-
-    Returns:
-        Seconds, including the engine's start.
-    """
-    waves = math.ceil(most / least)
-    return settings.start_deadline_s + waves * (settings.deadline_s + settings.reward_deadline_s)
 
 
 class EngineActors:

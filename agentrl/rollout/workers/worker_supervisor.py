@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -10,9 +11,12 @@ from typing import Any, Literal
 
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
+from agentrl.config import RolloutConfig
 from agentrl.errors import AgentRLError, ClusterError, WorkerLost
+from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.actor_starter import CLOSE_S, ActorStarter, close_and_kill
 from agentrl.rollout.workers.borrowed_engines import BorrowedEngines
+from agentrl.types import ScoredEpisode
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +28,7 @@ _NODE_POLL_S = 2.0
 class SupervisedWorker:
     """One worker, with its actor or, while that is being replaced, how the last actor died."""
 
+    supervisor: "WorkerSupervisor"
     number: int
     kind: Literal["both", "engine", "player"] = "both"
     """Whether the worker has an engine, plays, or both."""
@@ -51,6 +56,51 @@ class SupervisedWorker:
         task = self.replacement
         return self.is_current or (task is not None and not task.done())
 
+    async def wait_until_ready(self) -> bool:
+        """See EpisodeWorker.wait_until_ready."""
+        if self.replacement is not None:
+            await asyncio.wait({self.replacement})
+            self.replacement.result()
+        return self.is_current
+
+    async def play_request(
+        self, request: EpisodeRequest, player: str | None, greedy: bool
+    ) -> ScoredEpisode | None:
+        """See EpisodeWorker.play_request; an actor that hangs is killed."""
+        # The actor died while this slot was idle.
+        if not self.is_current:
+            return None
+        starter, result = self.supervisor.starter, self.supervisor.result
+        playing = asyncio.ensure_future(
+            result(self, lambda one: one.actor.play_request.remote(request, player, greedy), None)
+        )
+        deadline_s = play_deadline_s(*self.room, starter.plan.rollout)
+        try:
+            while not (await asyncio.wait({playing}, timeout=deadline_s))[0]:
+                # Slow engine batches are fine: kill the actor only if it does not answer.
+                with contextlib.suppress(WorkerLost):
+                    await result(self, lambda one: one.actor.ping.remote(), starter.start_s)
+            scored: ScoredEpisode = playing.result()
+        except WorkerLost:
+            return None
+        finally:
+            playing.cancel()
+        return scored
+
+
+def play_deadline_s(most: int, least: int, settings: RolloutConfig) -> float:
+    """Return how long an episode may take before checking whether its actor hangs.
+
+    The episode and its scoring have their own deadlines, which only exclude waiting for an engine's
+    batches. If other processes hold the actor's phones, the episode also waits for the actor's own
+    episodes.
+
+    Returns:
+        Seconds, including the engine's start.
+    """
+    waves = math.ceil(most / least)
+    return settings.start_deadline_s + waves * (settings.deadline_s + settings.reward_deadline_s)
+
 
 Call = Callable[[SupervisedWorker], Any]
 """Calls a method of a worker's actor, and returns Ray's reference to the result."""
@@ -65,9 +115,9 @@ class WorkerSupervisor:
     """
 
     def __init__(self, starter: ActorStarter) -> None:
-        self._starter = starter
+        self.starter = starter
         count = len(starter.reservation.layout.engines)
-        self.engines = [SupervisedWorker(number=number) for number in range(count)]
+        self.engines = [SupervisedWorker(supervisor=self, number=number) for number in range(count)]
         """Workers with engines."""
         self._own_players: list[SupervisedWorker] = []
         """Workers that play without an engine, one on each node with phones."""
@@ -83,15 +133,17 @@ class WorkerSupervisor:
         actor has them.
         """
         self._update = update
-        await self._starter.open()
+        await self.starter.open()
         self._find_players()
         await self._start_all(self.engines)
         await self._start_all(self._own_players)
 
     def _find_players(self) -> None:
         """Decide which workers play. Call after `ActorStarter.open`."""
-        count = len(self._starter.players)
-        self._own_players = [SupervisedWorker(number=n, kind="player") for n in range(count)]
+        count = len(self.starter.players)
+        self._own_players = [
+            SupervisedWorker(supervisor=self, number=n, kind="player") for n in range(count)
+        ]
         for worker in self.engines:
             worker.kind = "engine" if count else "both"
 
@@ -108,8 +160,8 @@ class WorkerSupervisor:
     def node_of(self, worker: SupervisedWorker) -> Node:
         """Return the node where a worker's actor runs."""
         if worker.kind == "player":
-            return self._starter.players[worker.number]
-        return self._starter.reservation.layout.engines[worker.number].node
+            return self.starter.players[worker.number]
+        return self.starter.reservation.layout.engines[worker.number].node
 
     def check_left(self) -> None:
         """Check that workers that play, and engines if any are used, are left.
@@ -153,7 +205,7 @@ class WorkerSupervisor:
         async def add(worker: SupervisedWorker) -> None:
             # A worker that died is being replaced.
             with contextlib.suppress(WorkerLost):
-                results[worker] = await self.result(worker, call, self._starter.start_s)
+                results[worker] = await self.result(worker, call, self.starter.start_s)
 
         await asyncio.gather(*map(add, workers))
         return results
@@ -168,7 +220,7 @@ class WorkerSupervisor:
 
     def borrow(self) -> BorrowedEngines:
         """Return a single engine for this process that combines all engines."""
-        rollout = self._starter.plan.rollout
+        rollout = self.starter.plan.rollout
         deadlines = rollout.deadline_s, rollout.start_deadline_s
         self._borrowers.append(BorrowedEngines(self._current_engines, *deadlines))
         return self._borrowers[-1]
@@ -196,7 +248,7 @@ class WorkerSupervisor:
 
         has_engine = worker.kind != "player"
         borrowed = None if has_engine else self._current_engines
-        actor, room = await self._starter.start(worker.number, borrowed)
+        actor, room = await self.starter.start(worker.number, borrowed)
         try:
             worker.is_current = await self._update(worker, actor) if has_engine else True
         except BaseException:
@@ -220,13 +272,13 @@ class WorkerSupervisor:
         worker.actor, worker.is_current, worker.lost = None, False, str(error)
         # The actor may just hang. Its engine and child processes end with it.
         ray.kill(actor)
-        hint = self._starter.plan.tasks[""].train.crash_hint()
+        hint = self.starter.plan.tasks[""].train.crash_hint()
         log.warning("%s on %s is lost: %s%s", worker.name, self.node_of(worker).name, error, hint)
         worker.replacement = asyncio.create_task(self._start_again(worker))
 
     async def _start_again(self, worker: SupervisedWorker) -> None:
         """Replace an actor that died, once its node is available."""
-        most = self._starter.plan.rollout.max_worker_restarts
+        most = self.starter.plan.rollout.max_worker_restarts
         old: Node | None = None
         while worker.attempts < most:
             old = old or self.node_of(worker)
@@ -238,7 +290,7 @@ class WorkerSupervisor:
             worker.attempts += 1
             try:
                 # From here on, the layout refers to the new node even if the rest fails.
-                await self._starter.prepare(old, node)
+                await self.starter.prepare(old, node)
                 old = None
                 await self._start(worker)
             except AgentRLError as error:
@@ -256,7 +308,7 @@ class WorkerSupervisor:
         log.warning("giving up on %s: reached rollout.max_worker_restarts=%d", worker.name, most)
 
     async def _find_again(self, node: Node) -> Node | None:
-        return await asyncio.to_thread(self._starter.reservation.find_again, node)
+        return await asyncio.to_thread(self.starter.reservation.find_again, node)
 
     async def _find_node(self, worker: SupervisedWorker) -> Node:
         """Wait until a worker's node is part of the cluster.
@@ -267,10 +319,10 @@ class WorkerSupervisor:
         began = time.monotonic()
         while (node := await self._find_again(self.node_of(worker))) is None:
             others = any(w.actor is not None and w.kind == worker.kind for w in self.everybody)
-            if not others and time.monotonic() - began > self._starter.start_s:
+            if not others and time.monotonic() - began > self.starter.start_s:
                 raise ClusterError(
                     f"{self.node_of(worker).name} did not return within "
-                    f"rollout.start_deadline_s={self._starter.start_s:g} s"
+                    f"rollout.start_deadline_s={self.starter.start_s:g} s"
                 )
             await asyncio.sleep(_NODE_POLL_S)
         return node
@@ -300,7 +352,7 @@ class WorkerSupervisor:
         """
         self._find_players()
         rooms = await self.each(
-            self.engines, lambda one: one.actor.switch.remote(*self._starter.switched(one.number))
+            self.engines, lambda one: one.actor.switch.remote(*self.starter.switched(one.number))
         )
         for worker, room in rooms.items():
             worker.room = room
@@ -318,5 +370,5 @@ class WorkerSupervisor:
 
     async def _close(self, workers: Iterable[SupervisedWorker]) -> None:
         actors = [(worker.actor, worker.name) for worker in workers if worker.actor is not None]
-        deadline_s = min(CLOSE_S, self._starter.start_s)
+        deadline_s = min(CLOSE_S, self.starter.start_s)
         await asyncio.gather(*(close_and_kill(*actor, deadline_s) for actor in actors))

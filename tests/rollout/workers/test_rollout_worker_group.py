@@ -26,9 +26,8 @@ from agentrl.errors import WorkerLost
 from agentrl.extension_points import LOGGER
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.play_plan import plan_play
-from agentrl.rollout.workers import rollout_worker_group
 from agentrl.rollout.workers.open_rollouts import open_rollouts
-from agentrl.rollout.workers.rollout_worker_group import play_deadline_s
+from agentrl.rollout.workers.worker_supervisor import play_deadline_s
 
 slow = pytest.mark.slow
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
@@ -147,7 +146,9 @@ async def test_groups_are_distributed_and_return_in_the_order_of_their_requests(
 async def test_an_actor_that_answers_is_waited_for(two_actors, monkeypatch):
     """As when the episodes of the hf engine wait long for its batches, which does not count."""
     rollouts, _ = two_actors
-    monkeypatch.setattr(rollout_worker_group, "play_deadline_s", lambda *_: 0.01)
+    monkeypatch.setattr(
+        "agentrl.rollout.workers.worker_supervisor.play_deadline_s", lambda *_: 0.01
+    )
     episodes = await rollouts.collect(requests_of_step("train", 9, range(2), 2), "expert")
     assert not any(episode.episode.outcome.void for episode in episodes)
     assert rollouts.worker_metrics() == {"workers": 2.0, "replaced_workers": 0.0}
