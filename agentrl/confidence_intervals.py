@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+_COVERAGE = 0.95
+"""Probability that an interval contains the true mean."""
 _Z = 1.959964
 """Quantile of the normal distribution for a 95% interval."""
 
@@ -94,14 +96,14 @@ def student_estimate(values: Sequence[float]) -> Estimate:
 
 
 @lru_cache
-def t_quantile(freedom: int, coverage: float = 0.95) -> float:
-    """Return t such that Student's distribution lies in [-t, t] with the given probability."""
+def t_quantile(freedom: int) -> float:
+    """Return t such that Student's distribution lies in [-t, t] with a probability of 95%."""
     low, high = 0.0, 1.0
-    while _t_coverage(high, freedom) < coverage:
+    while _t_coverage(high, freedom) < _COVERAGE:
         high *= 2
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if _t_coverage(middle, freedom) < coverage else (low, middle)
+        low, high = (middle, high) if _t_coverage(middle, freedom) < _COVERAGE else (low, middle)
     return high
 
 

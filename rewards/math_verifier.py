@@ -48,12 +48,11 @@ class Verifier:
 
     Args:
         deadline_s: CPU seconds for one comparison; the wall-clock limit is one second more.
-        at_once: number of concurrent comparisons; None for the number of CPUs, from 2 to 4.
     """
 
-    def __init__(self, deadline_s: float = 5.0, at_once: int | None = None) -> None:
+    def __init__(self, deadline_s: float = 5.0) -> None:
         self._deadline_s = deadline_s
-        self._at_once = at_once or max(2, min(4, os.cpu_count() or 1))
+        self._at_once = max(2, min(4, os.cpu_count() or 1))
         self._unsettled: dict[_Question, None] = {}
 
     def verify(self, truth: Any, reply: str, rule: Rule = "math") -> tuple[float, float]:

@@ -136,15 +136,12 @@ def type_names(types: ActionTypes) -> str:
     return ", ".join(sorted(kind.__name__.lower() for kind in types))
 
 
-def open_dialect(
-    name: str, kwargs: Mapping[str, Any] | None = None, resize: Resize | None = None
-) -> Dialect:
+def open_dialect(name: str, kwargs: Mapping[str, Any] | None = None) -> Dialect:
     """Open a dialect by name.
 
     Args:
         name: name as in `env.dialect`.
         kwargs: arguments for the dialect's class.
-        resize: the model's own resize; None if the model sees screens unchanged.
 
     Raises:
         ConfigError: the dialect does not exist, rejects the arguments, or puts positions outside
@@ -154,8 +151,6 @@ def open_dialect(
     given = dict(kwargs or {})
     with boundary(ConfigError, f"env.dialect_kwargs={given}: the dialect {name} rejects them"):
         dialect: Dialect = cls(**given)
-    if resize is not None:
-        dialect.resize = resize
     # A wrong scale would train the model to miss. Detect it here, before any phone is touched.
     try:
         for size in SCREENS:

@@ -132,10 +132,10 @@ def one_of(value: Any, name: str, known: Collection[str]) -> str:
     return value
 
 
-def key_name(value: Any, name: str, known: Collection[str] = KEYS) -> str:
+def key_name(value: Any, name: str) -> str:
     """Read the name of a key, such as `VOLUME_UP`, in any case and with or without `KEYCODE_`."""
     key = value.upper().removeprefix("KEYCODE_") if isinstance(value, str) else value
-    return one_of(key, name, known)
+    return one_of(key, name, KEYS)
 
 
 def seconds(value: Any, name: str) -> float:

@@ -45,10 +45,10 @@ def apk_path(package: str) -> str:
 class TextPage:
     """An app that shows a title and some lines of text, and ignores touches."""
 
-    def __init__(self, package: str, activity: str | None = None, label: str = "") -> None:
+    def __init__(self, package: str, activity: str | None = None) -> None:
         self.package = package
         self.activity = activity or ACTIVITIES.get(package, ".Main")
-        self.label = label or package.rpartition(".")[2]
+        self.label = package.rpartition(".")[2]
         self._lines: list[str] = []
 
     def launch(self, extras: Mapping[str, str]) -> None:

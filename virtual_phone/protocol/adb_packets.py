@@ -63,8 +63,7 @@ def encode(packet: Packet) -> bytes:
 class PacketParser:
     """Incremental parser that turns chunks of bytes into packets."""
 
-    def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
-        self._max_payload = max_payload
+    def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes | memoryview) -> Iterator[Packet]:
@@ -74,8 +73,8 @@ class PacketParser:
             command, arg0, arg1, length, _, magic = HEADER.unpack_from(self._buffer)
             if command not in _COMMANDS or magic != command ^ 0xFFFFFFFF:
                 raise ProtocolError(f"not an ADB packet: command {command:#x}, magic {magic:#x}")
-            if length > self._max_payload:
-                raise ProtocolError(f"payload of {length} bytes exceeds {self._max_payload}")
+            if length > MAX_PAYLOAD:
+                raise ProtocolError(f"payload of {length} bytes exceeds {MAX_PAYLOAD}")
             end = HEADER.size + length
             if len(self._buffer) < end:
                 return

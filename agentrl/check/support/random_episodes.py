@@ -46,15 +46,12 @@ def first_observations(config: EnvConfig, seeds: Sequence[int], end: float) -> l
     return found
 
 
-def play_randomly(
-    config: EnvConfig, steps: int, seed: int = SEED, end: float = math.inf
-) -> RandomEpisode:
-    """Play with random actions, which depend only on the seed.
+def play_randomly(config: EnvConfig, steps: int, end: float = math.inf) -> RandomEpisode:
+    """Play with random actions, the same each time.
 
     Args:
         config: the environment.
         steps: maximum number of steps.
-        seed: seed of the environment and the actions.
         end: time (`time.monotonic`) after which no step but the first begins.
     """
     translator = open_translator(resolve_env(config))
@@ -66,9 +63,9 @@ def play_randomly(
             attach_env(instance)
         # Instances of a class may share a space, including its random generator.
         actions = deepcopy(instance.action_space)
-        actions.seed(seed)
+        actions.seed(SEED)
         started = time.perf_counter()
-        observation, info = reset_env(instance, seed)
+        observation, info = reset_env(instance, SEED)
         played.reset_ms = 1000 * (time.perf_counter() - started)
         played.space = instance.observation_space
         _append(played, translator, observation, info)

@@ -14,12 +14,13 @@ GREEDY = 0.25
 """Return of the greedy policy on every seed."""
 _EQUAL = 0.25
 """Fraction of groups whose episodes are all equal."""
+_NUM_STEPS = 25
 _OUTCOMES = (Outcome.TERMINATED, Outcome.TRUNCATED, Outcome.DEVICE_ERROR)
 
 
-def sample_steps(count: int = 25) -> Iterator[Groups]:
+def sample_steps() -> Iterator[Groups]:
     """Draw steps of 1-3 groups of 1-4 episodes; some are void, some groups have equal episodes."""
-    for seed in range(count):
+    for seed in range(_NUM_STEPS):
         rng = np.random.default_rng(seed)
         yield [_group(rng) for _ in range(rng.integers(1, 4))]
 

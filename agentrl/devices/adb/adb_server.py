@@ -29,6 +29,8 @@ _FORGETS = (
     "Android forgets a computer that was away for seven days; settings put global "
     "adb_allowed_connection_time 0 keeps it"
 )
+_PAIR_S = 20.0
+"""Time limit in seconds for pairing with a phone."""
 _LAST_PORT = 65535
 """Largest port number; adb refuses 65535 itself too."""
 _WIRELESS = 31
@@ -165,14 +167,13 @@ class AdbServer:
         known = ", ".join(found) or "none"
         return f"; turn wireless debugging on (phones found by name: {known})"
 
-    def pair(self, address: str, code: str, deadline_s: float = 20.0) -> None:
+    def pair(self, address: str, code: str) -> None:
         """Pair with a phone using the code on its screen, so that it trusts this machine.
 
         Args:
             address: pairing `HOST:PORT` shown with the code, which differs from the address to
                 connect to.
             code: six digits.
-            deadline_s: overall deadline.
 
         Raises:
             ConfigError: the code is malformed, the address is public or invalid, or the adb server
@@ -180,7 +181,7 @@ class AdbServer:
             DeviceOffline: the phone refused.
             DeviceTimeout: the phone did not answer.
         """
-        deadline = Deadline(deadline_s)
+        deadline = Deadline(_PAIR_S)
         if not re.fullmatch("[0-9]{6}", code):
             raise ConfigError(f"the code {code[:20]!r} must have six digits")
         if not is_network_serial(address):

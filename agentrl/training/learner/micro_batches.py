@@ -180,16 +180,12 @@ def prefetch(items: Iterator[T]) -> Iterator[T]:
             yield item
 
 
-def single_batch(
-    sequences: Sequence[TokenSequence],
-    model_adapter: ModelAdapter,
-    device: torch.device | str = "cpu",
-) -> Batch:
-    """Collate all sequences into one batch, each in its own row."""
+def single_batch(sequences: Sequence[TokenSequence], model_adapter: ModelAdapter) -> Batch:
+    """Collate all sequences into one batch on the CPU, each in its own row."""
     longest = max(len(sequence.token_ids) for sequence in sequences)
     trees = [
         prefix_tree.single_sequence(index, len(sequence.token_ids))
         for index, sequence in enumerate(sequences)
     ]
     (rows,) = pack_rows(trees, longest * len(sequences), fill=False)
-    return collate.upload(collate.build_batch(sequences, rows, model_adapter), torch.device(device))
+    return collate.upload(collate.build_batch(sequences, rows, model_adapter), torch.device("cpu"))

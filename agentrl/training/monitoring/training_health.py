@@ -215,14 +215,14 @@ _CHECKS: Mapping[str, Callable[[HealthChecks], str | None]] = {
 }
 
 
-def repetition_share(replies: Iterable[Sequence[int]], size: int = 4) -> float:
-    """Return the share of n-grams of `size` tokens that occur earlier in the same reply.
+def repetition_share(replies: Iterable[Sequence[int]]) -> float:
+    """Return the share of n-grams of four tokens that occur earlier in the same reply.
 
     0 without any n-gram.
     """
     total = repeated = 0
     for reply in replies:
-        ngrams = [tuple(reply[at : at + size]) for at in range(len(reply) - size + 1)]
+        ngrams = [tuple(reply[at : at + 4]) for at in range(len(reply) - 3)]
         total += len(ngrams)
         repeated += len(ngrams) - len(set(ngrams))
     return repeated / total if total else 0.0
