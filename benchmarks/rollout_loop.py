@@ -41,7 +41,7 @@ from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture.screencap import RawCapture
 from agentrl.devices.screen_regions import ScreenComparison
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine
 from agentrl.policies.models.model_source import resolve_model
 from agentrl.replay.frames.frame_pack import PackWriter

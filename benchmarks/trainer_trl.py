@@ -14,7 +14,7 @@ from trainer_step import WORDS, Size
 
 from agentrl.config import Config, algorithm_config
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.types import Image, Message, TrainingSample

@@ -20,7 +20,7 @@ from rich.table import Table
 from agentrl.config import Config, LoraConfig
 from agentrl.policies import tiny_model
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.vllm_engine import VLLMEngine
 from agentrl.training.learner.learner import Learner

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentrl.config import History
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation, PromptHistory
+from agentrl.policies.chat.episode_prompts import Conversation, PromptHistory
 from agentrl.policies.engines.chat_completions import Part, encode_message
 from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine, check_reply
 from agentrl.policies.policy import Answer

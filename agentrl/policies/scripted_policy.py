@@ -10,7 +10,7 @@ from agentrl.env import Player, scripted_reply
 from agentrl.errors import ConfigError
 from agentrl.event_loop import Worker
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.policy import Answer, answer_without_tokens
 from agentrl.text import quoted
 from agentrl.types import Image, Message, Reply

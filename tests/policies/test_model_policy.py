@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agentrl.config import EndpointConfig, History, ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError, EngineError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.engines.chat_completions import encode_message
 from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine
 from agentrl.policies.engines.remote_engine import RemoteEngine

@@ -13,7 +13,7 @@ from agentrl.check.extension_listing import reference
 from agentrl.check.extensions.model import folder_of
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.chat_format import ChatFormat
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.types import Message
 
 SETTINGS = ("path",)

@@ -19,7 +19,7 @@ from agentrl.check.support.tiny_model_folder import tiny_folder
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EngineError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.engines.engine import (
     ChatEngine,
     Engine,

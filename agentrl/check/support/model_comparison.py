@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.training.batching.collate import build_batch, sequence_order
 from agentrl.training.batching.packing import Packing, pack_micro_batches
 from agentrl.training.learner.attention import flex_attention

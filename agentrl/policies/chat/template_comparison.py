@@ -9,7 +9,7 @@ import numpy as np
 
 from agentrl.errors import ConfigError, boundary
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.chat.template_rendering import (
     TODAY,
     chat_template,

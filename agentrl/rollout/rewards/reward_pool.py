@@ -19,11 +19,11 @@ from agentrl.cluster.node_report import cores
 from agentrl.data.reward_inputs import QueryFormat
 from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.extension_points import REWARD
-from agentrl.rollout.rewards import reward_messages
+from agentrl.rollout.rewards import reward_process_messages
 from agentrl.rollout.rewards.loaded_reward import RewardInfo, load_rewards
 from agentrl.rollout.rewards.reward_adapters import RewardInputs, prompt_messages
-from agentrl.rollout.rewards.reward_messages import ProcessSpec
 from agentrl.rollout.rewards.reward_process_handle import PooledProcess
+from agentrl.rollout.rewards.reward_process_messages import ProcessSpec
 from agentrl.rollout.rewards.reward_queue import SHORT_S, Queue, Results, ScoreRequest
 from agentrl.rollout.rewards.reward_signatures import RewardSpec
 from agentrl.rollout.rewards.sent_episode import pickled
@@ -62,7 +62,7 @@ class RewardPool:
         form: QueryFormat,
         retries: bool = True,
     ) -> None:
-        if reward_messages.is_loading:
+        if reward_process_messages.is_loading:
             raise ConfigError(
                 "a reward function's file starts a job while it is imported; put what is not a "
                 'definition below `if __name__ == "__main__":`'

@@ -34,7 +34,7 @@ from agentrl.errors import (
     users_location,
 )
 from agentrl.rollout.process_guard import ProcessGuard
-from agentrl.rollout.rewards import reward_messages
+from agentrl.rollout.rewards import reward_process_messages
 from agentrl.rollout.rewards.loaded_reward import LoadedReward, load_rewards
 from agentrl.rollout.rewards.reward_adapters import (
     SENT_IMAGES,
@@ -44,7 +44,7 @@ from agentrl.rollout.rewards.reward_adapters import (
     per_turn,
     score_batch,
 )
-from agentrl.rollout.rewards.reward_messages import (
+from agentrl.rollout.rewards.reward_process_messages import (
     FIELDS,
     MAX_IDS,
     STATUS_BYTES,
@@ -124,13 +124,13 @@ class RewardProcess:
             user_code.look_below(root)
         logging.getLogger().setLevel(spec.log_level)
         logging.getLogger().addHandler(LogForwarder(self._send))
-        reward_messages.is_loading = True
+        reward_process_messages.is_loading = True
         try:
             self._rewards = load_rewards(spec.rewards)
         except AgentRLError as error:
             self._send(("failed", failure_of(error)))
             return
-        reward_messages.is_loading = False
+        reward_process_messages.is_loading = False
         self._spec = spec
         infos = [reward.info for reward in self._rewards]
         self._send(("loaded", infos, users_modules()))

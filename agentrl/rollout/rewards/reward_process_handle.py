@@ -22,7 +22,7 @@ from agentrl import child_process, user_code
 from agentrl.child_process import describe_exit
 from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.rollout.rewards.loaded_reward import RewardInfo
-from agentrl.rollout.rewards.reward_messages import (
+from agentrl.rollout.rewards.reward_process_messages import (
     FIELDS,
     STATUS_BYTES,
     Failure,

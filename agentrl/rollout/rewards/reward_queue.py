@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from agentrl.rollout.rewards.loaded_reward import RewardInfo
 from agentrl.rollout.rewards.reward_adapters import RewardInputs
-from agentrl.rollout.rewards.reward_messages import ProcessSpec, Result
+from agentrl.rollout.rewards.reward_process_messages import ProcessSpec, Result
 from agentrl.types import Episode
 
 log = logging.getLogger(__name__)

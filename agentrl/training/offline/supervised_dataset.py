@@ -10,7 +10,7 @@ from agentrl import env
 from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError, EnvError, boundary
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.policy import Answer
 from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentrl.config import EnvConfig, EvalConfig, ModelConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.environments.env_plan import EnvPlan
 from agentrl.rollout.environments.load_translator_and_players import open_translator

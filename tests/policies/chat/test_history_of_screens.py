@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from agentrl.config import History, parse_history
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.types import Message
 from tests.policies.pictures import picture
 

@@ -15,7 +15,7 @@ from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EngineError
 from agentrl.policies import tiny_model
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine
 from agentrl.policies.engines.hf_decoding import nucleus, processed_logprobs
 from agentrl.policies.engines.hf_engine import HFEngine

@@ -17,7 +17,7 @@ from agentrl.errors import ConfigError, EngineError
 from agentrl.files import is_alive
 from agentrl.policies import tiny_model
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.engines import sglang_server
 from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.sglang_engine import SGLangEngine

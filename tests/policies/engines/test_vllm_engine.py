@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from agentrl.errors import ConfigError, EngineError
 from agentrl.policies import tiny_model
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.vllm_engine import VLLMEngine
 from agentrl.policies.models import load_model

@@ -12,7 +12,7 @@ from agentrl.cli import run as agentrl
 from agentrl.config import EndpointConfig, History, ModelConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.hf_engine import HFEngine
 from agentrl.policies.engines.remote_engine import RemoteEngine

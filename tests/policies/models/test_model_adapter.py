@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.engines import hf_decoding
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.models import adapter_for, load_model, load_on_meta

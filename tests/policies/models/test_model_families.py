@@ -13,7 +13,7 @@ import torch
 
 from agentrl.check.support import model_comparison
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.chat.template_comparison import check_template
 from agentrl.policies.models import load_model
 from agentrl.rewards.form import is_think_answer

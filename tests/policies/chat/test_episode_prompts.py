@@ -13,8 +13,8 @@ from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
 from agentrl.policies import tiny_model
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import MAX_MEMORY_CHARS, Conversation, extract_memory
 from agentrl.policies.chat.encode_messages import encode_messages, encode_prompt
+from agentrl.policies.chat.episode_prompts import MAX_MEMORY_CHARS, Conversation, extract_memory
 from agentrl.types import Image, Message
 from tests.policies.pictures import picture, screen
 
