@@ -17,8 +17,8 @@ import numpy as np
 from agentrl.config import Config, EnvConfig
 from agentrl.errors import AgentRLError
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.environments.env_interface import read_interface
 from agentrl.rollout.environments.env_plan import resolve_env
+from agentrl.rollout.environments.load_translator_and_players import read_interface
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Episode, without_placeholders

@@ -8,9 +8,12 @@ import agentrl
 from agentrl import env
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.environments.env_interface import read_interface
 from agentrl.rollout.environments.env_plan import resolve_env
-from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
+from agentrl.rollout.environments.load_translator_and_players import (
+    load_player,
+    open_translator,
+    read_interface,
+)
 
 CODE = """
 import gymnasium

@@ -22,9 +22,9 @@ from agentrl.errors import (
 )
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_pool import PhoneEnvPool
-from agentrl.rollout.environments.env_interface import read_interface
 from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_processes import EnvProcesses
+from agentrl.rollout.environments.load_translator_and_players import read_interface
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome

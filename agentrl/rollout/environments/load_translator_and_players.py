@@ -1,19 +1,30 @@
-"""Create an environment's translator and scripted players."""
+"""Create an environment's translator and scripted players, which may need its spaces."""
 
+import json
+import logging
 from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import asdict
+from threading import Thread
 from typing import Any
 
 from agentrl import user_code
 from agentrl.actions.dialect import Dialect, Resize, open_dialect
 from agentrl.config import EnvConfig
-from agentrl.env import Player, Translator, translator_for
-from agentrl.errors import ConfigError, boundary
-from agentrl.rollout.environments.env_interface import read_interface
-from agentrl.rollout.environments.env_plan import EnvPlan, named_parameters
+from agentrl.env import Player, Translator, interface_of, translator_for
+from agentrl.errors import ConfigError, EnvError, boundary, describe_error
+from agentrl.rollout.environments.env_plan import EnvPlan, close_env, named_parameters
+from agentrl.rollout.environments.env_processes import interface_in_process
+from agentrl.rollout.environments.env_server import CLOSE_S
+from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
 from agentrl.text import known_names
+
+log = logging.getLogger(__name__)
 
 ResizeOf = Callable[[Dialect], Resize]
 """Returns how the playing model resizes screens."""
+_interfaces: dict[str, dict[str, Any]] = {}
+"""Cached results of `read_interface`, keyed by configuration."""
 
 
 def open_translator(env: EnvPlan, resize_of: ResizeOf | None = None) -> Translator:
@@ -99,3 +110,64 @@ def _interface_for(cls: Any, env: EnvPlan) -> dict[str, Any]:
     if "action_space" not in taken:
         return {}
     return {name: value for name, value in read_interface(env).items() if name in taken}
+
+
+def read_interface(env: EnvPlan) -> dict[str, Any]:
+    """Create a phoneless environment once, and return its spaces and render modes.
+
+    Raises:
+        ConfigError: the environment cannot be created, or needs a phone.
+    """
+    if env.app is not None:
+        raise ConfigError(
+            f"{env.id} is played on a phone, so its action space is unknown until one is "
+            "connected: it needs its own translator and players"
+        )
+    settings = env.settings
+    wrappers = [asdict(wrapper) for wrapper in settings.wrappers]
+    key = json.dumps(
+        [settings.id, settings.kwargs, settings.translator_kwargs, wrappers], default=str
+    )
+    if key not in _interfaces:
+        try:
+            read = interface_in_process if settings.processes else _interface_in_thread
+            _interfaces[key] = read(env)
+        except EnvError as error:
+            raise _not_constructed(env, error) from error
+    return _interfaces[key]
+
+
+def _interface_in_thread(env: EnvPlan) -> dict[str, Any]:
+    """Create an environment, read its interface, and close it, all in one thread."""
+    # Only log a `close()` that fails or hangs, as episodes can still be played.
+    interface: Future[dict[str, Any]] = Future()
+
+    def work() -> None:
+        remember_streams()
+        try:
+            instance = env.make()
+            found = interface_of(instance)
+            if closed := reopen_closed_streams():
+                raise EnvError(f"it closed the job's {' and '.join(closed)}")
+        except ConfigError as error:
+            interface.set_exception(error)
+        # An environment may even raise SystemExit.
+        except BaseException as error:
+            reopen_closed_streams()
+            interface.set_exception(_not_constructed(env, error))
+        else:
+            interface.set_result(found)
+            close_env(instance, env.id)
+
+    thread = Thread(target=work, name="interface", daemon=True)
+    thread.start()
+    found = interface.result()
+    thread.join(CLOSE_S)
+    if thread.is_alive():
+        log.warning("closing %s: it did not close within %g s", env.id, CLOSE_S)
+    return found
+
+
+def _not_constructed(env: EnvPlan, error: BaseException) -> ConfigError:
+    what = f"env.id: {env.id} cannot be constructed"
+    return ConfigError(f"{what}: {describe_error(error)}{env.eval_note}")

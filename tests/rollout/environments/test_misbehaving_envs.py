@@ -24,7 +24,7 @@ from agentrl.env import find_env
 from agentrl.errors import ConfigError, WorldError
 from agentrl.rollout import env_pool
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.environments import env_interface, env_processes
+from agentrl.rollout.environments import env_processes, load_translator_and_players
 from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_server import OpaqueSpace
 from agentrl.rollout.play_plan import plan_play
@@ -103,9 +103,9 @@ async def test_a_close_that_hangs_or_fails_is_waited_for_within_a_bound(
 def test_such_a_close_does_not_keep_a_job_from_starting(
     fault: str, problem: str, processes: int, monkeypatch, caplog
 ) -> None:
-    monkeypatch.setattr(env_interface, "CLOSE_S", 0.3)
+    monkeypatch.setattr(load_translator_and_players, "CLOSE_S", 0.3)
     config = job(processes, fault=fault, seconds=15.0 if processes else 60.0).env
-    assert env_interface.read_interface(resolve_env(config))[
+    assert load_translator_and_players.read_interface(resolve_env(config))[
         "action_space"
     ] == gymnasium.spaces.Discrete(2)
     problem = problem.replace("0.3", "10") if processes else problem
