@@ -10,22 +10,22 @@ _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 def think_answer(episode: Episode) -> list[float]:
-    """1 for each reply that is exactly `<think>...</think><answer>...</answer>`, else 0."""
+    """Return 1 for each reply of the form `<think>...</think><answer>...</answer>`, else 0."""
     return [float(is_think_answer(turn.reply)) for turn in episode.turns]
 
 
 def think_boxed(episode: Episode) -> list[float]:
-    r"""1 for each reply with `<think>...</think>` and then `\boxed{...}`, else 0."""
+    r"""Return 1 for each reply with `<think>...</think>` and then `\boxed{...}`, else 0."""
     return [float(is_think_boxed(turn.reply)) for turn in episode.turns]
 
 
 def action(episode: Episode) -> list[float]:
-    """-1 for each reply that could not be parsed as an action, else 0."""
+    """Return -1 for each reply that could not be parsed as an action, else 0."""
     return [-1.0 if turn.parse_error is not None else 0.0 for turn in episode.turns]
 
 
 def effect(episode: Episode, cost: float = 1.0) -> list[float]:
-    """Minus a cost for each reply without an action and each action without effect, else 0.
+    """Return minus a cost for each reply without an action and each action without effect, else 0.
 
     On a running clock an action without effect costs nothing: acting before the next tick is fine.
 

@@ -81,7 +81,7 @@ class HttpClient:
     def _request(
         self, request: urllib.request.Request, end: float, key: str | None
     ) -> tuple[bytes | str, float]:
-        """Try once: return the response body, or why a retry may help and after how many seconds.
+        """Try once; return the body and 0, or why the request failed and the delay before a retry.
 
         Raises:
             RewardError: a retry would not help.

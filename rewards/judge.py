@@ -46,7 +46,7 @@ class Judge:
     Args:
         url: base URL of the server, such as `http://127.0.0.1:8000/v1`.
         model: name of the model on the server.
-        rubric: how to grade: a text, or the name of a `.txt` or `.md` file; None for `RUBRIC`.
+        rubric: the grading instructions, or the name of a `.txt` or `.md` file; None for `RUBRIC`.
         scores: the lowest and the highest score. Whole numbers allow only whole scores.
         images: which screens to send: `all`; `ends` for the screens of the first and the last turn
             and the screen after it; `last` for only the last screen; or `none`.
@@ -181,7 +181,7 @@ class Judge:
             return {"type": "json_schema", "json_schema": named}
         return None if self._format == "none" else {"type": self._format}
 
-    # --- what is sent ---------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------
 
     def _messages(self, episode: Episode) -> list[dict[str, Any]]:
         parts: list[dict[str, Any]] = []
@@ -192,7 +192,7 @@ class Judge:
                 url = data_uri(_scaled(image, self._max_pixels))
                 parts.append({"type": "image_url", "image_url": {"url": url}})
 
-        # As JSON strings, so that no text of the agent can pass for part of the transcript.
+        # As JSON strings, so that nothing the agent writes can pass for part of the transcript.
         add(f"Task: {json.dumps(episode.instructions, ensure_ascii=False)}")
         if self._reference and (right := _reference(episode)):
             add(f"Right answer (any of): {json.dumps(right, ensure_ascii=False)}")
@@ -233,9 +233,9 @@ class Judge:
         }[self._images]
         if is_sent and len(message.images) < message.num_images:
             raise RewardError(
-                f"turn {number + 1} shows {message.num_images} images, and the episode has "
-                f"{len(message.images)} of them: its frames were not recorded (run.frames) or "
-                "cannot be read"
+                f"turn {number + 1} shows {message.num_images} images, but the episode has only "
+                f"{len(message.images)} of them, because its frames were not recorded "
+                "(run.frames) or cannot be read"
             )
         return message.images if is_sent else ()
 
@@ -248,7 +248,7 @@ class Judge:
             f"to {high} (done)."
         )
 
-    # --- what comes back ------------------------------------------------------------------
+    # --- answers --------------------------------------------------------------------------
 
     def _vote(self, messages: list[dict[str, Any]], number: int, end: float) -> tuple[float, str]:
         """Return the score of one valid answer, and its reason.
@@ -277,7 +277,7 @@ class Judge:
                 self._keep(first, reply)
                 return grade
         raise RewardError(
-            f"{self._client.url}: no valid grade in {self._attempts} answers; the last one: {why}"
+            f"{self._client.url}: no valid grade in {self._attempts} answers; last error: {why}"
         )
 
     def _request(self, messages: list[dict[str, Any]], number: int, attempt: int) -> dict[str, Any]:
@@ -287,7 +287,7 @@ class Judge:
 
     def _reply(self, request: dict[str, Any], end: float) -> str:
         if not self._free.acquire(timeout=max(0.0, end - time.monotonic())):
-            raise TimeoutError("all requests were busy")
+            raise TimeoutError("too many concurrent requests")
         try:
             answer = self._client.post(request, end, self._key)
         finally:
@@ -295,7 +295,9 @@ class Judge:
         try:
             reply = json.loads(answer)["choices"][0]["message"]["content"]
         except (ValueError, TypeError, LookupError, RecursionError):
-            raise RewardError(f"{self._client.url}: no reply in {answer[:80]!r}") from None
+            raise RewardError(
+                f"{self._client.url}: the response has no reply: {answer[:80]!r}"
+            ) from None
         return encodable(reply) if isinstance(reply, str) else ""
 
     def parse(self, reply: str) -> tuple[float, str]:
@@ -328,7 +330,7 @@ class Judge:
             return None
         sent = json.dumps([self._client.url, request], sort_keys=True)
         digest = hashlib.sha256(sent.encode()).hexdigest()
-        # Hidden, because a job copies files named by its settings to other nodes.
+        # A hidden folder, because a job copies all other files in its settings to other nodes.
         return self._cache / ".grades" / digest[:2] / f"{digest}.json"
 
     def _kept(self, request: dict[str, Any]) -> tuple[float, str] | None:
@@ -336,7 +338,7 @@ class Judge:
         try:
             return None if file is None else self.parse(json.loads(file.read_text())["reply"])
         except (OSError, ValueError, TypeError, KeyError):
-            return None  # not there, or damaged
+            return None  # missing or damaged
 
     def _keep(self, request: dict[str, Any], reply: str) -> None:
         if (file := self._file(request)) is None:
@@ -409,8 +411,8 @@ def _check_scores(scores: Sequence[float]) -> list[float]:
     if type(low) is int and type(high) is int:
         if high - low >= _MOST_GRADES:
             raise ConfigError(
-                f"rewards: judge: scores={list(scores)}: at most {_MOST_GRADES} whole scores; "
-                f"write [{low}.0, {high}.0] for any number between them"
+                f"rewards: judge: scores={list(scores)}: at most {_MOST_GRADES} whole scores are "
+                f"allowed; write [{low}.0, {high}.0] to allow any number in this range"
             )
         return list(range(low, high + 1))
     return [float(low), float(high)]
@@ -423,7 +425,7 @@ def _read_key(name: str | None) -> str | None:
     if not key or not (key.isascii() and key.isprintable()):
         raise ConfigError(
             f"rewards: judge: api_key_env={name}: this environment variable "
-            + ("contains characters that no HTTP header can hold" if key else "is not set")
+            + ("contains characters not allowed in an HTTP header" if key else "is not set")
         )
     return key
 

@@ -6,7 +6,7 @@ from agentrl.types import Episode
 
 
 def penalty(episode: Episode, free: int = 0, per_token: float = 0.001) -> Sequence[float]:
-    """A cost per token beyond a free allowance, for each reply.
+    """Return minus the cost of each reply's tokens beyond a free allowance.
 
     Args:
         episode: any episode.
@@ -17,7 +17,7 @@ def penalty(episode: Episode, free: int = 0, per_token: float = 0.001) -> Sequen
 
 
 def overlong(episode: Episode, longest: int, buffer: int, factor: float = 1.0) -> Sequence[float]:
-    """DAPO's soft overlong punishment, for each reply.
+    """Return DAPO's soft overlong punishment of each reply.
 
     Args:
         episode: any episode.
@@ -31,7 +31,9 @@ def overlong(episode: Episode, longest: int, buffer: int, factor: float = 1.0) -
 
 
 def soft_punishment(length: int, longest: int, buffer: int) -> float:
-    """0 up to `longest - buffer` tokens, then linearly down to -1 (arXiv:2503.14476, eq. 13).
+    """Return 0 up to `longest - buffer` tokens, then decrease linearly to -1.
+
+    Equation 13 of DAPO (arXiv:2503.14476).
 
     Raises:
         ValueError: the buffer is not in [1, longest].

@@ -90,7 +90,7 @@ class Verifier:
         if not answer.get("unsettled"):
             return
         shown = (question[1] or question[2])[-80:]
-        log.warning("maths: answer not compared within %g s: %r", self._deadline_s, shown)
+        log.warning("maths: comparing an answer took longer than %g s: %r", self._deadline_s, shown)
         if answer.get("known"):
             self._unsettled[question] = None
             if len(self._unsettled) > _MOST_KNOWN:
@@ -178,7 +178,7 @@ def _compare(question: _Question, writing: int, deadline_s: float) -> NoReturn:
         logging.disable(logging.CRITICAL)  # math-verify logs each answer that it cannot parse
         truth = (_parsed(true), true) if rule == "whole" else _truth(true)
         unread = truth[0] is None and rule == "math"
-        error = {"error": f"the truth {true[:80]!r} is not math; compare it as text"}
+        error = {"error": f"the true answer {true[:80]!r} is not math; compare it as text"}
         os.write(writing, json.dumps(error if unread else {}).encode() + b"\n")
         if not unread:
             answer = _answer(truth, reply, said, rule)
@@ -190,12 +190,12 @@ def _compare(question: _Question, writing: int, deadline_s: float) -> NoReturn:
 def _answer_from(written: bytes, computed_s: float, deadline_s: float) -> dict[str, Any]:
     """Derive a child process's answer from its output and its CPU seconds.
 
-    A child that was ended by the wall-clock timer may just have waited for a CPU, so its answer is
-    not marked as `known` to be unsettled.
+    A child that the wall-clock timer ended may only have waited for a CPU, so its answer is not
+    marked as `known` to be unsettled.
     """
     lines = written.splitlines()
     if not lines:
-        return {"error": f"the truth cannot be parsed within {deadline_s:g} s"}
+        return {"error": f"the true answer cannot be parsed within {deadline_s:g} s"}
     answer: dict[str, Any] = json.loads(lines[-1])
     if answer:
         return answer

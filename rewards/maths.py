@@ -32,7 +32,7 @@ class Accuracy:
 
     def __init__(self, deadline_s: float = 5.0) -> None:
         if find_spec("math_verify") is None:
-            raise ConfigError(f"maths needs math-verify, not installed: {GET_MATH}")
+            raise ConfigError(f"maths: math-verify is not installed; run: {GET_MATH}")
         self._verifier = Verifier(deadline_s)
 
     def __call__(self, reward_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -62,7 +62,7 @@ class Remote:
     def _payload(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         texts = {name: value for name, value in inputs.items() if not _holds_images(value)}
         held = {"images": inputs.get("images", ()), "screens": inputs.get("screens", ())}
-        if len(held["images"]) == len(held["screens"]):  # they are the same
+        if len(held["images"]) == len(held["screens"]):  # both hold the same images
             del held["screens"]
         sent = held if self.reads_images else {"images": ()}
         return texts | {name: [*map(data_uri, images)] for name, images in sent.items()}
@@ -71,10 +71,14 @@ class Remote:
         try:
             rows = json.loads(answer)["rows"]
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise RewardError(f"{self._client.url}: no rows in {answer[:80]!r}") from None
+            raise RewardError(
+                f"{self._client.url}: the response has no rows: {answer[:80]!r}"
+            ) from None
         if not isinstance(rows, list) or len(rows) != count:
             received = len(rows) if isinstance(rows, list) else type(rows).__name__
-            raise RewardError(f"{self._client.url}: {received} rows for {count} episodes")
+            raise RewardError(
+                f"{self._client.url}: the server returned {received} rows for {count} episodes"
+            )
         return rows
 
 

@@ -13,7 +13,7 @@ more than a move.
 
 
 def useless(episode: Episode) -> list[float]:
-    """-1 for a move blocked by a wall or by a box that cannot be pushed, else 0.
+    """Return -1 for a move blocked by a wall or by a box that cannot be pushed, else 0.
 
     Raises:
         KeyError: `info` has no `changed`.
@@ -25,7 +25,7 @@ def useless(episode: Episode) -> list[float]:
 
 
 def success(episode: Episode) -> float:
-    """1 for a solved level, else 0, without the environment's rewards for steps and boxes.
+    """Return 1 for a solved level, else 0, without the environment's rewards for steps and boxes.
 
     Raises:
         KeyError: `info` has no `success`.

@@ -9,7 +9,7 @@ outcome = env_reward
 
 
 def regret(episode: Episode) -> list[float]:
-    """Minus the regret of the whole game: 0 for the best possible power, -1 for the worst.
+    """Return minus the regret of the whole game: 0 for the best possible power, -1 for the worst.
 
     The reward is assigned to the last turn, for comparing whole episodes.
 
@@ -23,7 +23,7 @@ def regret(episode: Episode) -> list[float]:
 
 
 def format(episode: Episode, cost: float = 0.5) -> list[float]:
-    """A small cost for a reply without an action and for a tap without effect.
+    """Return minus a small cost for a reply without an action and for a tap without effect.
 
     `state_grpo` compares siblings at the same state by the reward of that turn alone, so a wasted
     turn must cost something.

@@ -116,7 +116,7 @@ def test_a_reference_answer_is_shown_on_request(server):
 
 def test_an_episode_without_its_screens_is_not_graded_blindly(server):
     bare = replace(played(), turns=(turn(),))
-    with pytest.raises(RewardError, match="shows 1 images, and the episode has 0"):
+    with pytest.raises(RewardError, match="shows 1 images, but the episode has only 0"):
         Judge(server.url, "toy").grade(bare)
     assert not server.asked
 

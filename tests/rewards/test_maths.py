@@ -86,14 +86,14 @@ def test_an_answer_that_waited_for_a_cpu_is_tried_again(computed_s, known):
 
 def test_a_truth_not_parsed_in_time_is_an_error():
     assert math_verifier._answer_from(b"", 0.1, 5.0) == {
-        "error": "the truth cannot be parsed within 5 s"
+        "error": "the true answer cannot be parsed within 5 s"
     }
 
 
 def test_an_unparsable_truth_affects_only_its_own_pair(verifier):
     found = verifier.verify_all([("...", "1"), (None, "1"), ("1", r"\boxed{1}")])
     assert [str(one) for one in found[:2]] == [
-        "maths: the truth '...' is not math; compare it as text",
+        "maths: the true answer '...' is not math; compare it as text",
         "maths: the environment's info has no ground_truth",
     ]
     assert found[2] == (1.0, 0.0)
