@@ -15,11 +15,11 @@ _AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 
 class Walker:
-    """Walks to the green goal of an empty room by the shortest way, using the room's picture.
+    """Takes the shortest path to the green goal of an empty room, using the image of the room.
 
     Args:
         action_space: the environment's action space; filled in automatically.
-        names: see the translator, as for all remaining arguments.
+        names: names of the actions; this and the other arguments must match the translator's.
         parameters: parameters of the components.
         style: `tag` or `tool`.
     """
@@ -36,7 +36,7 @@ class Walker:
     def reply(
         self, info: Mapping[str, Any], rng: np.random.Generator, observation: Mapping[str, Any]
     ) -> str:
-        """Go forward if that leads closer, else turn towards the goal.
+        """Go forward if that leads closer to the goal, else turn towards it.
 
         Args:
             info: unused.

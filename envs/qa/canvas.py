@@ -34,7 +34,7 @@ class Canvas:
         cv2.line(self._fine, start, end, color, max(1, round(width * _FINER)))
 
     def write(self, text: str, center: Point, color: Color, height: float = 16.0) -> None:
-        """Write a short text centered at a point; the height of capitals is in pixels."""
+        """Write a short string centered at a point; the height of capitals is in pixels."""
         font, scale = cv2.FONT_HERSHEY_SIMPLEX, height * _FINER / 21.0
         thickness = max(1, round(height * _FINER / 9))
         (width, tall), _ = cv2.getTextSize(text, font, scale, thickness)

@@ -14,7 +14,7 @@ from agentrl.errors import ActionError
 
 
 class CheckedQA(QA):
-    """Answers can be checked; the one in the first reply without a tool call counts.
+    """Questions with a tool that checks answers; the first reply without a tool call is final.
 
     The action holds the answer, and whether to only check it. The tool shows the answer as it was
     parsed, and its reward: 1 if it is the right number, else 0. The final reward is computed the

@@ -24,7 +24,7 @@ class QA(gymnasium.Env[dict[str, Any], str]):
 
     Args:
         data: `counting`, `geometry` or `arithmetic` for generated questions; a file (.jsonl, .csv,
-            .parquet); a folder; an id of the Hugging Face hub, with or without `@SPLIT`; or
+            .parquet); a folder; a Hugging Face Hub id, with or without `@SPLIT`; or
             `{split: any of these}`.
         split: one of the data's splits; or, with `hold_out`, `train` or `eval`. For geometry and
             arithmetic `train` or `eval`; None draws from all questions.
@@ -33,13 +33,13 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         level: difficulty of generated questions, `easy` or `hard`; None for `easy`.
         pixels: width and height of generated pictures; None for the default size.
         keys: the columns that hold the `problem`, `answer`, `images`, `options`, `messages` or
-            `system` message, if they have other names; None for none.
+            `system` message, if they have other names; None if all have these names.
         template: Jinja2 template of the question, with the row's columns, `problem` (also named
             `content` and `prompt`) and `images`; or a file that ends in .jinja.
         image_root: the folder with the pictures; None for the data file's own folder.
-        on_bad: `refuse` a data set with a bad row, or `skip` these rows.
+        on_bad: `refuse` a data set with a bad row, or `skip` bad rows.
         on_long: `refuse` a data set with a prompt that leaves no room for a reply within
-            `rollout.max_context`, or `skip` these rows; checked before a job starts.
+            `rollout.max_context`, or `skip` such rows; checked before a job starts.
         skip_rows: indices of rows to leave out, counted from 0.
         name: the configuration (subset) of a Hub data set.
         revision: branch, tag or commit of a Hub data set.
@@ -178,7 +178,7 @@ GRADES = ("exact", "numeric", "choice", "none")
 
 
 def grader(grade: str, tolerance: float) -> Callable[[str, Task], bool | None]:
-    """Return the named grading function, which returns None for answers that can't be graded.
+    """Return the named grading function, which returns None for answers that cannot be graded.
 
     Raises:
         ConfigError: unknown rule or invalid tolerance.

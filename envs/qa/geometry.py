@@ -76,7 +76,7 @@ class Geometry:
 
 
 def _asked(kind: str, figure: "_Figure", drawn: Drawn) -> str:
-    """Return a text that is the same for a figure and its rotations."""
+    """Return a string that is the same for a figure and its rotations."""
     return " ".join([kind, drawn[0], *sorted(text for text, *_ in figure.texts)])
 
 

@@ -26,18 +26,18 @@ DRAWN: Mapping[str, Callable[..., TaskSource]] = {
 }
 _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "split": ("a name", (str,)),
-    "hold_out": ("a share in (0, 1)", (int, float)),
+    "hold_out": ("a number in (0, 1)", (int, float)),
     "level": ("a name", (str,)),
-    "pixels": ("a whole number", (int,)),
-    "keys": ("columns by what they hold, as {problem: ...}", (Mapping,)),
-    "template": ("text", (str,)),
+    "pixels": ("an integer", (int,)),
+    "keys": ("a mapping to column names, such as {problem: question}", (Mapping,)),
+    "template": ("a string", (str,)),
     "image_root": ("a folder", (str, Path)),
     "on_bad": ("refuse or skip", (str,)),
-    "skip_rows": ("row numbers from 0 on", (list,)),
+    "skip_rows": ("a list of row numbers, counted from 0", (list,)),
     "name": ("a name", (str,)),
     "revision": ("a branch, tag or commit", (str,)),
-    "max_rows": ("a whole number above 0", (int,)),
-    "shuffle": ("a whole number from 0 on, or null", (int,)),
+    "max_rows": ("a positive integer", (int,)),
+    "shuffle": ("a non-negative integer, or null", (int,)),
 }
 _OF_ROWS = {"on_bad": "refuse", "shuffle": 0, "skip_rows": []}
 """Defaults of settings that apply to data sets only, not to generated questions."""
@@ -56,7 +56,8 @@ def open_source(data: str | Mapping[str, str], **settings: Any) -> TaskSource:
         data, settings["split"] = _of_split(data, settings["split"]), None
     if not isinstance(data, str | Path) or not str(data):
         raise ConfigError(
-            f"data={data!r}: must be a file, a folder, an id of the hub, or {', '.join(DRAWN)}"
+            f"data={data!r}: must be a file, a folder, a Hugging Face Hub id, or one of "
+            f"{', '.join(DRAWN)}"
         )
     data = str(data)
     if data in DRAWN:
@@ -86,7 +87,7 @@ def _check_kinds(settings: Mapping[str, Any]) -> None:
     for thing, column in (settings["keys"] or {}).items():
         if not isinstance(column, str | None):
             raise ConfigError(
-                f"keys.{thing}={column!r}: must be the name of a column, or null for none"
+                f"keys.{thing}={column!r}: must be a column name, or null if there is no column"
             )
 
 
@@ -112,12 +113,12 @@ def _drawn(data: str, settings: Mapping[str, Any]) -> TaskSource:
     for name, value in given.items():
         if name not in taken:
             raise ConfigError(
-                f"{name}={value!r}: {data} is generated and takes only {', '.join(taken)}; "
-                f"remove {name}"
+                f"{name}={value!r}: {data} generates its questions and accepts only "
+                f"{', '.join(taken)}; remove {name}"
             )
     if settings["grade"] == "choice":
         raise ConfigError(
-            f"grade=choice: {data} is generated and has no options; use exact or numeric"
+            f"grade=choice: the questions of {data} have no options; use exact or numeric"
         )
     if given.get("hold_out") and "split" not in given:
         raise ConfigError(_no_share(given["hold_out"], None))
@@ -130,7 +131,7 @@ def _drawn(data: str, settings: Mapping[str, Any]) -> TaskSource:
 def _no_share(hold_out: float, split: str | None) -> str:
     return (
         f"hold_out={hold_out}, split={split}: hold_out must be in (0, 1), and split must be eval "
-        "(the questions held out) or train (the others)"
+        "(the held-out questions) or train (the others)"
     )
 
 
@@ -149,7 +150,7 @@ def _read(data: str, settings: str, place: str) -> TaskSource:
         template = find_template(template, "template").read_text("utf-8")
     root = chosen["image_root"]
     if root is not None and not Path(root).expanduser().is_dir():
-        raise ConfigError(f"image_root={root}: no such folder")
+        raise ConfigError(f"image_root={root}: this folder does not exist")
     return Dataset(
         open_table(
             data,

@@ -1,6 +1,7 @@
 """Splits generated questions into training and evaluation.
 
-A question's content decides, not its seed, because different seeds often ask the same question.
+The split depends on a question's content, not its seed, because different seeds often ask the same
+question.
 """
 
 from collections.abc import Iterator
@@ -29,15 +30,15 @@ class QuestionSplit:
         if split is not None and split not in SPLITS:
             raise ValueError(f"split={split!r}: must be one of {', '.join(SPLITS)}")
         if not 0 <= hold_out < 1:
-            raise ValueError(f"hold_out={hold_out}: the share must lie in [0, 1)")
+            raise ValueError(f"hold_out={hold_out}: must lie in [0, 1)")
         self._split, self._hold_out = split, hold_out
         if not any(self.contains(question) for question in islice(asked, _TRIES)):
             raise ValueError(
-                f"hold_out={hold_out}: none of {_TRIES} sample questions falls into split={split}; "
-                "choose another share"
+                f"hold_out={hold_out}: none of {_TRIES} sample questions belongs to split={split}; "
+                "choose a different share"
             )
 
     def contains(self, asked: str) -> bool:
-        """Return whether a question belongs to this split, judging by its content."""
+        """Return whether a question belongs to this split, which depends only on its content."""
         is_held_out = hash_fraction(asked) < self._hold_out
         return self._split is None or is_held_out == (self._split == "eval")

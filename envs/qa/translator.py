@@ -22,10 +22,11 @@ class QATranslator:
     Args:
         style: how an answer is marked: `answer`, `boxed`, `either`, or `text` if it is the whole
             reply, except for thoughts in a `<think>` tag.
-        instruct: whether a system message explains how to answer, if the question has none of its
-            own. None adds it to bare texts: a question in messages or from a template is complete.
+        instruct: whether to add a system message that explains how to answer, if the question has
+            no system message. None adds it only to plain-text questions, because questions given as
+            messages or made from a template are complete.
         instructions: replaces the text of that system message, and adds it to every question that
-            has none of its own.
+            has no system message.
 
     Raises:
         ConfigError: unknown style, or instructions together with `instruct=False`.
@@ -41,7 +42,7 @@ class QATranslator:
         if instructions is not None and instruct is False:
             raise ConfigError(
                 f"env.translator_kwargs.instructions={instructions!r:.40} is not shown with "
-                "instruct=false: remove one of them"
+                "instruct=false; remove one of them"
             )
         self._style, self._instructions = style, instructions
         self._instruct = True if instructions is not None else instruct
@@ -60,7 +61,7 @@ class QATranslator:
         )
 
     def instructions(self) -> str:
-        """Return how to answer a bare text; may be empty."""
+        """Return the instructions for a plain-text question; may be empty."""
         if self._instructions is not None:
             return self._instructions
         if self._instruct is False:

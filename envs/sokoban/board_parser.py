@@ -8,12 +8,12 @@ from agentrl.errors import ConfigError
 
 
 def parse(text: str, where: str = "level", first_line: int = 1) -> Board:
-    """Parse rows of `CHARACTERS`, padding short rows, since many files lack trailing blanks.
+    """Parse rows of `CHARACTERS`, padding short rows, since many files lack trailing spaces.
 
     Raises:
         ConfigError: an unknown character, not exactly one player, no boxes or targets, different
             numbers of both, an unreachable box or target, or a room not enclosed by walls. The
-            message names the text and the line, counted from `first_line`.
+            message names the source and the line, counted from `first_line`.
     """
     return _Text(rows=text.split("\n"), where=where, first_line=first_line).board()
 
@@ -92,6 +92,6 @@ class _Text:
         return row | row << width * (height - 1) | sum(sides << width * y for y in range(height))
 
     def _place(self, cells: int) -> str:
-        """Return the line and column of the first of these cells, for errors."""
+        """Return the line and column of the first of these cells, for error messages."""
         line, column = divmod(next(bits(cells)), self.width)
         return f"{self.where}, line {self.first_line + line}, column {column + 1}"

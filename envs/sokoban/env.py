@@ -48,8 +48,8 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         held_out_by: the unit that is held out: a `room` (walls and targets, including rotations and
             mirror images), so that no board of one split occurs in the other; or, if there are only
             a few rooms, a `level` including boxes and player.
-        levels: a file or folder of levels in Boxoban's format; None generates levels. The seed
-            counts through the levels, which determine size, boxes and solution lengths.
+        levels: a file or folder of levels in Boxoban's format; None generates levels. Seeds
+            cycle through the levels, which determine size, boxes and solution lengths.
         observation: `text`, `image` or `both`.
         cell: side of a cell in pixels.
         max_steps: the episode is truncated after this many steps.
@@ -134,7 +134,9 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
     def step(self, action: int) -> tuple[_Observation, float, bool, bool, _Info]:
         """Move the player, pushing a box if it is in the way."""
         if not isinstance(action, int | np.integer) or not 0 <= action < len(MOVES):
-            raise ValueError(f"{action!r} is not an action: 0 up, 1 down, 2 left, 3 right")
+            raise ValueError(
+                f"{action!r} is not an action; use 0 (up), 1 (down), 2 (left) or 3 (right)"
+            )
         before, after = self._board, self._board.move(int(action))
         self._board, self._changed = after, after is not before
         self._moves += 1

@@ -99,8 +99,8 @@ def generate(seed: int, kind: LevelKind) -> SokobanLevel:
         if kind.min_moves <= len(moves) <= (kind.max_moves or len(moves)):
             return SokobanLevel(board=board, optimal=len(moves))
     raise ConfigError(
-        f"no level in {_TRIES} tries (seed {seed}) of {kind.height} by {kind.width} cells with "
-        f"boxes={kind.boxes}, min_moves={kind.min_moves}, max_moves={kind.max_moves}, "
+        f"no level found in {_TRIES} tries (seed {seed}) of {kind.height} by {kind.width} cells "
+        f"with boxes={kind.boxes}, min_moves={kind.min_moves}, max_moves={kind.max_moves}, "
         f"split={kind.split}; use fewer moves, fewer boxes or a larger room"
     )
 

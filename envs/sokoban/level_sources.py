@@ -37,7 +37,7 @@ class GeneratedLevels:
         return self.kind.height, self.kind.width
 
     def draw(self, seed: int) -> SokobanLevel:
-        """The level of a seed."""
+        """Return the level of a seed."""
         return generate(seed, self.kind)
 
 
@@ -45,7 +45,7 @@ class GeneratedLevels:
 class FileLevels:
     """Levels from files, padded with walls to a common size.
 
-    Seed s selects level s modulo their number.
+    Seed s selects level s modulo the number of levels.
     """
 
     boards: Sequence[Board]
@@ -55,7 +55,7 @@ class FileLevels:
     _solved: dict[int, int | None] = field(default_factory=dict)
 
     def draw(self, seed: int) -> SokobanLevel:
-        """The level of a seed."""
+        """Return the level of a seed."""
         number = seed % len(self.boards)
         board = self.boards[number]
         if number not in self._solved:
@@ -88,7 +88,7 @@ def open_source(
         check_split(split, held_out, held_out_by)
         boards = [b for b in read_levels(levels) if belongs(b, split, held_out, held_out_by)]
         if not boards:
-            raise ConfigError(f"levels={levels}: none of its levels belongs to split={split}")
+            raise ConfigError(f"levels={levels}: no level in these files belongs to split={split}")
         height, width = (max(getattr(b.room, side) for b in boards) for side in ("height", "width"))
         return FileLevels(boards=boards, states=states, size=(height, width))
     wanted = {name: value for name, value in asked.items() if value is not None}
@@ -103,10 +103,10 @@ def _refuse(levels: str, **asked: object) -> None:
     """Reject arguments for generated levels when levels come from a file."""
     given = [name for name, value in asked.items() if value is not None]
     if given:
-        unset = ", ".join(f"{name}=null" for name in given)
+        names, unset = ", ".join(given), ", ".join(f"{name}=null" for name in given)
         raise ConfigError(
-            f"{', '.join(given)}: only for generated levels, but levels={levels} reads a file; "
-            f"remove them or set {unset}."
+            f"{names}: can only be set for generated levels, but levels={levels} reads a file; "
+            f"remove {names} or set {unset}."
         )
 
 
@@ -152,7 +152,7 @@ def read_levels(path: str) -> tuple[Board, ...]:
     place = Path(path).expanduser()
     files = sorted(place.rglob("*.txt")) if place.is_dir() else [place]
     if not files:
-        raise ConfigError(f"levels={path}: no .txt file in this folder")
+        raise ConfigError(f"levels={path}: this folder contains no .txt file")
     try:
         marks = tuple((file, file.stat().st_mtime_ns) for file in files)
         return _read(marks)
@@ -171,7 +171,7 @@ def _read(marks: tuple[tuple[Path, int], ...]) -> tuple[Board, ...]:
 
 
 def levels_in(text: str, where: str = "levels") -> list[Board]:
-    """Parse the levels in a text in Boxoban's format.
+    """Parse levels in Boxoban's format.
 
     A line that starts with `;` begins a level and names it; the rows that follow, up to a blank
     line or the next `;`, are the level. See https://github.com/google-deepmind/boxoban-levels. ::
@@ -183,7 +183,7 @@ def levels_in(text: str, where: str = "levels") -> list[Board]:
 
     Args:
         text: levels in this format.
-        where: name of the text for errors.
+        where: name of the source for error messages.
 
     Raises:
         ConfigError: a level is malformed or already solved, or the text has no level.
@@ -195,7 +195,9 @@ def levels_in(text: str, where: str = "levels") -> list[Board]:
             raise ConfigError(f"{where}, line {line}: every box is already on a target")
         boards.append(board)
     if not boards:
-        raise ConfigError(f"{where}: contains no level: rows of # and floor after a line `; 0`")
+        raise ConfigError(
+            f"{where}: contains no level; write rows of # and floor after a line such as `; 0`"
+        )
     return boards
 
 

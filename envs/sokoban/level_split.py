@@ -4,7 +4,7 @@ By default the room (walls and targets) decides: boxes and player move, so a lev
 in them may occur while another level is played. Rotations and mirror images are not new rooms: all
 eight fall into the same split.
 
-If there are only few rooms, the whole level including boxes and player can decide. With 5 by 5
+If there are only a few rooms, the whole level including boxes and player can decide. With 5 by 5
 cells there are about forty rooms, up to symmetry, that take more than one move, and one of them
 accounts for half of all levels, so results on the held-out rooms would mean little. With
 `held_out_by=level` no training game starts with a held-out level, but it may pass through one, or
@@ -55,7 +55,7 @@ def _place_of(room: Room) -> float:
 
 
 def canonical(room: Room) -> str:
-    """Return a text that is the same for a room, its rotations and its mirror images."""
+    """Return a string that is the same for a room, its rotations and its mirror images."""
     rows = room.plan.decode("ascii").splitlines()
     seen = []
     for _ in range(4):

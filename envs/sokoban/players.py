@@ -52,7 +52,7 @@ class SokobanExpert:
         return thought + self._calls.format(MOVES[plan.move])
 
     def plan(self, text: str, rng: np.random.Generator) -> Plan:
-        """The plan for a board."""
+        """Return the plan for a board."""
         return best(text) or straight(parse(text))
 
 
@@ -74,7 +74,7 @@ class SokobanMediocre(SokobanExpert):
         self.skill = skill
 
     def plan(self, text: str, rng: np.random.Generator) -> Plan:
-        """The plan for a board."""
+        """Return the plan for a board."""
         return super().plan(text, rng) if rng.random() < self.skill else straight(parse(text))
 
 
@@ -133,7 +133,7 @@ _known: dict[str, tuple[int, ...]] = {}
 
 
 def _solution(text: str) -> tuple[int, ...]:
-    """Return a shortest solution; no moves if none exists, was found or is needed."""
+    """Return a shortest solution; empty if the level is solved or no solution was found."""
     if (moves := _known.get(text)) is not None:
         return moves
     board = parse(text)

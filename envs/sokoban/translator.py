@@ -26,7 +26,7 @@ class SokobanTranslator:
         instruct: whether the prompt states the rules before the first board. A model that was
             trained on demonstrations does not need them.
         observation: the same as the environment's; selects the legend in the prompt.
-        spaced: whether to put a blank between the characters of a row, and `_` for floor. Large
+        spaced: whether to put a space between the characters of a row, and `_` for floor. Large
             models' tokenizers merge adjacent characters, so the model would lose count.
 
     Raises:

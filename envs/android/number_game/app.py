@@ -28,11 +28,11 @@ class NumberGameRules(GameRules):
         return self.game.seed
 
     def touch(self, x: float, y: float) -> bool:
-        """Pick a card or press the button; any other touch only takes time."""
+        """Pick a card or press the button; any other touch only lets time pass."""
         return self._act(x, y) or self.game.miss()
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float) -> bool:
-        """A swipe only takes time, like a touch that hits nothing."""
+        """Let time pass, as for a touch that hits nothing."""
         return self.game.miss()
 
     def touch_targets(self) -> Mapping[str, TouchTarget]:

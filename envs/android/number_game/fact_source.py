@@ -38,8 +38,8 @@ class FactSource:
             raise InvalidArgument(
                 "timed",
                 level.timed,
-                f"at most {MOST_TICKS} with truth=sight: single touches could not be read from the "
-                "clock",
+                f"at most {MOST_TICKS} with truth=sight, because single touches cannot be read "
+                "from a longer clock",
             )
         self._kind, self._level = kind, level
         self._facts: _Facts = {}

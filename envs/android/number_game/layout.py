@@ -36,7 +36,7 @@ BUTTON = cell(0, 4, COLUMNS, margin=0.04)
 _MOVABLE = (2, 3, 4)
 """The rows of the grid below the score board and the lamps."""
 _STREAM = 1
-"""Separates this random stream from others with the same seed; not 0, which seeds ignore."""
+"""Separates this random stream from others with the same seed; NumPy would ignore a final 0."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -22,7 +22,7 @@ class NumberGameLevel(LevelSettings):
     distractor: bool = switch()
     """The screen shows an irrelevant line about numbers or lamps."""
     timed: int = one_of(
-        0, range(10**9), "how many touches a round lasts, such as 3, or 0 for no clock"
+        0, range(10**9), "an integer >= 0 (touches per round; 0 turns the clock off)"
     )
     """Touches until a round is lost; 0: no limit."""
 
@@ -32,7 +32,7 @@ class NumberGameLevel(LevelSettings):
         return range(1, 10) if self.digits == 1 else range(10, 100)
 
     def extras(self) -> dict[str, str]:
-        """The launch extras; always with `memory`, because extras seed the phone's clock."""
+        """Return the launch extras; always includes `memory`, as extras seed the clock."""
         return {"memory": as_extra(self.memory), **LevelSettings.extras(self)}
 
 
@@ -79,7 +79,7 @@ _LINES = (
     "The number of the day is {number}.",
 )
 _STREAM = 2
-"""Separates this random stream from others with the same seed; not 0, which seeds ignore."""
+"""Separates this random stream from others with the same seed; NumPy would ignore a final 0."""
 
 
 @lru_cache(maxsize=64)

@@ -39,7 +39,7 @@ class NumberGameExpert(GamePlayer):
         self.notes = notes
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The reply to the state described by `info`."""
+        """Return the reply to the state described by `info`."""
         reply = super().reply(info, rng)
         if self.notes and info["phase"] == NumberGamePhase.LAMP:
             return f"<memory>{info['lamp']}</memory>{reply}"

@@ -190,7 +190,7 @@ def _lamp(frame: Image, level: NumberGameLevel, phase: str) -> _Facts:
 
 
 def _outcome(facts: Mapping[str, Any], faces: list[str | None]) -> _Facts:
-    """Return the right card, once it can be known, and the picked card."""
+    """Return the right card, if the screen already determines it, and the picked card."""
     phase, numbers, lamp = facts["phase"], facts.get("numbers"), facts.get("lamp")
     if phase in (NumberGamePhase.REVEAL, NumberGamePhase.FINAL):
         if faces.count("right") != 1 or faces.count("wrong") > 1 or facts["change"] == UNREAD:

@@ -35,7 +35,7 @@ class NumberGameTranslator(GameTranslator):
         self.calls = NamedCalls({"select(i)": self.level.cards}, style)
 
     def answer_format(self) -> str:
-        """The format of replies in this mode, at this level."""
+        """Return the format of replies in this mode at this level."""
         if self.mode == "tap":
             return super().answer_format()
         last = self.level.cards - 1

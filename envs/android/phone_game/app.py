@@ -64,10 +64,10 @@ class GameApp:
 
     @property
     def tick_ms(self) -> int:
-        """Milliseconds between calls of `tick`; 0 while time stands still.
+        """Milliseconds between calls of `tick`; 0 while the clock is stopped.
 
-        A game on a running clock starts with the first touch, so that its first screen stays put
-        until the environment has found it.
+        A game on a running clock starts with the first touch, so that its first screen does not
+        change before the environment has found it.
         """
         waits = isinstance(self.level, PacedSettings) and not (self.level.runs and self._is_touched)
         return 0 if waits else self.rules.tick_ms

@@ -29,7 +29,7 @@ Info = dict[str, Any]
 PRIVATE = ("touches", "launches")
 """Published by the phone, not the game: they depend on how the phone was used before."""
 _SPOT = 0.03
-"""A swipe shorter than this is a tap."""
+"""A swipe shorter than this, |dx| + |dy| in [0, 1] of the screen, is a tap."""
 
 
 class GameEnv(gymnasium.Env[Image, Action]):
@@ -168,7 +168,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         return self._session.screen if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
-        """Give the phone back."""
+        """Release the phone."""
         self.device.close()
 
     # Hooks that a game may override.

@@ -27,8 +27,8 @@ class PhoneGame:
     level: type[LevelSettings] = LevelSettings
     calls: Mapping[str, int]
     """Maps the form of each call, such as `chop()`, `up` or `flip(card)`, to its number of choices:
-    1 without an argument, else how many values the argument has, from 0 up. The calls' names are
-    the keys of `GameRules.touch_targets`."""
+    1 without an argument, else the number of the argument's values, which start at 0. The calls'
+    names are the keys of `GameRules.touch_targets`."""
     swipes: bool = False
     """Whether the game takes swipes; if not, every touch is a tap."""
     prompt: str | Callable[[Any], str]
@@ -38,8 +38,8 @@ class PhoneGame:
     reward_scale: float = 1.0
     """The reward for a change of 1."""
     exit_reward: float | Callable[[Mapping[str, Any]], float] = -1.0
-    """The reward for leaving, as low as the worst possible rest of a game; if that depends on the
-    state, a function of the true state behind the last screen."""
+    """The reward for leaving, as low as the worst possible reward for the rest of the game; if that
+    depends on the state, a function of the true state behind the last screen."""
     metrics: tuple[str, ...] = field(default=("score",))
     """The published numbers that are copied to `info["metrics"]`."""
 

@@ -90,7 +90,7 @@ class GameSession:
             deadline_s,
             CaptureError(
                 f"{serial}: {self.package} was launched, but the screen did not change for "
-                f"{deadline_s:g} s: the captures are stale"
+                f"{deadline_s:g} s, so the captures are stale"
             ),
         )
 

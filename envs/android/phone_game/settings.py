@@ -86,7 +86,7 @@ class PacedSettings(LevelSettings):
     )
     """`paused`: each touch or swipe takes `ticks` ticks, and none pass while the policy thinks.
     `running`: the phone's own clock runs, whether the policy acts or not."""
-    ticks: int = one_of(4, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
+    ticks: int = one_of(4, range(1, 1001), "an integer from 1 to 1000 (ticks per action)")
 
     @property
     def runs(self) -> bool:

@@ -70,8 +70,8 @@ class GameTranslator:
     def dialect(self, dialect: Dialect) -> None:
         if self.mode == self.modes[1]:
             raise ConfigError(
-                f"env.dialect: with mode={self.mode} actions are calls by name, which no dialect "
-                f"writes; set env.kwargs.mode={self.modes[0]}"
+                f"env.dialect: no dialect applies with mode={self.mode}, where actions are calls "
+                f"by name; set env.kwargs.mode={self.modes[0]}"
             )
         self._dialogue = self._in(dialect)
 
@@ -92,7 +92,7 @@ class GameTranslator:
         return self._dialogue.instructions()
 
     def answer_format(self) -> str:
-        """Return the format of replies in this mode; people may always write touches this way."""
+        """Return the format of replies in this mode; human players may always write touches."""
         if self.mode == self.modes[1]:
             return f"Answer with one of {self.calls.grammar.describe()}."
         return self._own_dialect.answer_format(self._gestures, self._dialogue.screen)
@@ -107,7 +107,7 @@ class GameTranslator:
             if info.get(name, expected) != expected:
                 raise ConfigError(
                     f"env.translator_kwargs: {name} is {expected!r}, but {info[name]!r} in the "
-                    "game; both must be the same: set it in env.kwargs only."
+                    "game; the two must match, so set it in env.kwargs only."
                 )
         self.see((observation,))
         return Observation(images=(observation,))

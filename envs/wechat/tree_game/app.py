@@ -59,17 +59,17 @@ GAME = PhoneGame(
 class TreeGameApp(GameApp):
     """An imitation of WeChat with one mini-program.
 
-    Launched with a `seed`, it opens the game immediately, which the real WeChat cannot do. Launched
-    without, as from its icon, it shows its chats with an entry that opens the game.
+    Launched with a `seed`, it opens the game immediately, which the real WeChat cannot do. Without
+    a seed, as when launched from its icon, it shows its chats with an entry that opens the game.
     """
 
     game = GAME
     activities = (CHATS_ACTIVITY, GAME_ACTIVITY)
 
     def begin(self, extras: Mapping[str, str]) -> GameRules:
-        """Return the rules of a new game, which is already open or waits behind its entry."""
+        """Return the rules of a new game; without a seed, the game is opened from the chats."""
         program = super().begin(extras)
-        assert isinstance(program, MiniProgram), "_rules always returns one"
+        assert isinstance(program, MiniProgram), "_rules always returns a MiniProgram"
         return program if "seed" in extras else MiniProgram(program.game, is_open=False)
 
     @property

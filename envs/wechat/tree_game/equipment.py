@@ -19,7 +19,7 @@ _BASE = 12
 _EVENNESS = 2.0
 """Dirichlet concentration of the division: the lower, the less even."""
 _WORN, _DROPPED = 1, 2
-"""Separate the random streams; not 0, which seeds ignore."""
+"""Separate the random streams; not 0, because NumPy ignores a final 0 in a seed."""
 
 
 @dataclass(slots=True, frozen=True)

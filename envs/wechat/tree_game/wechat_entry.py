@@ -27,7 +27,7 @@ def open_mini_program(device: Device, entry: Template, *, deadline_s: float = 30
 
     Returns:
         The screen with the entry, uint8[H, W, 3], just before the tap. The program loads after
-        that; wait for its first screen by sight as well.
+        that, so wait until its first screen is visible.
 
     Raises:
         DeviceTimeout: WeChat did not come to the front, or does not show the entry.
@@ -43,7 +43,7 @@ def open_mini_program(device: Device, entry: Template, *, deadline_s: float = 30
             left, top, right, bottom = match.box
             device.perform(Tap((left + right) / 2, (top + bottom) / 2))
             return screen
-        _pause(end_s, f"{device.serial}: WeChat shows no such entry; is it pinned to the top?")
+        _pause(end_s, f"{device.serial}: WeChat does not show the entry; is it pinned to the top?")
 
 
 def _find_entry(screen: Image, entry: Template) -> TemplateMatch | None:

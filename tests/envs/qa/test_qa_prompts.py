@@ -65,7 +65,7 @@ def test_a_questions_own_system_message_replaces_ours(tmp_path, row, kwargs, tra
 
 
 def test_instructions_that_are_not_to_be_shown_are_refused():
-    with pytest.raises(ConfigError, match="not shown with instruct=false: remove one"):
+    with pytest.raises(ConfigError, match="not shown with instruct=false; remove one"):
         agentrl.make_translator("QA-v0", {"instruct": False, "instructions": "Count."})
 
 

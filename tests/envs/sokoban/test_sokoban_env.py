@@ -206,7 +206,7 @@ def test_settings_of_generated_levels_are_rejected_together_with_a_file(
     level: Callable[..., gymnasium.Env[Any, Any]], given: dict[str, int]
 ) -> None:
     (name,) = given
-    said = f"{name}: only for generated levels, but levels=.*{name}=null"
+    said = f"{name}: can only be set for generated levels, but levels=.*{name}=null"
     with pytest.raises(ConfigError, match=said):
         level(TWO_BOXES, **given)
     level(TWO_BOXES, **dict.fromkeys(given))  # null, where another file gives one
@@ -215,7 +215,7 @@ def test_settings_of_generated_levels_are_rejected_together_with_a_file(
 def test_several_rejected_settings_are_named_together(
     level: Callable[..., gymnasium.Env[Any, Any]],
 ) -> None:
-    with pytest.raises(ConfigError, match="size, boxes: only for generated levels"):
+    with pytest.raises(ConfigError, match="size, boxes: can only be set for generated levels"):
         level(TWO_BOXES, boxes=2, size=5)
 
 
@@ -223,7 +223,7 @@ def test_unavailable_levels_are_rejected_before_any_episode(tmp_path: Path) -> N
     (tmp_path / "levels.txt").write_text(TWO_BOXES)
     for wrong in ({"size": 99}, {"levels": str(tmp_path / "levels.txt"), "min_moves": 1}):
         with pytest.raises(
-            ConfigError, match=r"env.kwargs: (the height is 99|min_moves: only for gen)"
+            ConfigError, match=r"env.kwargs: (the height is 99|min_moves: can only be set for gen)"
         ):
             resolve_env(EnvConfig(id="Sokoban-v0", kwargs=wrong)).check_arguments()
 
@@ -245,7 +245,7 @@ def test_a_split_without_levels_is_a_config_error(
         except ConfigError as error:
             splits.append(str(error))
     (said,) = splits
-    assert "none of its levels belongs to split" in said
+    assert "no level in these files belongs to split" in said
 
 
 # --- picture --------------------------------------------------------------------------------

@@ -251,7 +251,7 @@ def test_impossible_level_kinds_are_rejected_at_once(settings: dict[str, int], s
 
 def test_too_rare_levels_are_a_config_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentrl.envs.sokoban.level_generator._TRIES", 100)
-    with pytest.raises(ConfigError, match="no level in 100 tries"):
+    with pytest.raises(ConfigError, match="no level found in 100 tries"):
         generate(0, LevelKind(height=5, width=5, min_moves=90))
 
 

@@ -68,6 +68,6 @@ def _lives(bird: Bird, gates: _Gates, flaps: bool, ticks: int, turns: int) -> bo
 
 
 def _top(gates: _Gates) -> float:
-    """Return the top of the next gap, in eighths of a cell; assume a middle gap if none shows."""
+    """Return the top of the next gap, in eighths of a cell; the middle if no gap is visible."""
     ahead = [gap for x, gap in gates if x > 1]  # a gate at 1 is behind the bird
     return (ahead[0] if ahead else (ROWS - GAP) / 2) * UNIT

@@ -55,7 +55,7 @@ class Bird:
 class FlappyBirdLevel(PacedSettings):
     """The length and pace of a game."""
 
-    goal: int = one_of(10, range(1, 1001), "the gates that win, from 1 to 1000")
+    goal: int = one_of(10, range(1, 1001), "an integer from 1 to 1000 (gates to pass to win)")
 
 
 class FlappyBird(MinigameRules):

@@ -10,7 +10,7 @@ from agentrl.envs.android.phone_game.game_classes import game_classes
 
 
 def _exit_reward(facts: Mapping[str, Any]) -> float:
-    """Charge a miss for every two cards that may still be turned, but at least one."""
+    """Charge a miss for every two cards that may still be turned, but at least one miss."""
     misses: int = facts["limit"] // 2 - facts["turned"] // 2
     return min(misses * MISS / PAIR, -1.0)
 

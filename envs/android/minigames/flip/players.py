@@ -33,12 +33,12 @@ class FlipExpert(SkilledPlayer):
         self.notes = notes
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The reply to the state described by `info`."""
+        """Return the reply to the state described by `info`."""
         reply = super().reply(info, rng)
         return f"<memory>{_note(info)}</memory>{reply}" if self.notes else reply
 
     def think(self, info: Mapping[str, Any], choice: Choice) -> str:
-        """Write the open card's face and the best card, with `?` between if its face is unknown."""
+        """Write the open card's face and the best card, after a `?` if its face is unknown."""
         if not self.notes:
             return ""
         seen, best, open_ = _seen(info), self.best(info), list(info["open"])

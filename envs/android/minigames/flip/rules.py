@@ -26,7 +26,7 @@ PAIR, MISS = 10, -2
 class FlipLevel(LevelSettings):
     """The number of cards."""
 
-    pairs: int = one_of(6, SIZES, "how many pairs there are, one of 3, 6 and 8")
+    pairs: int = one_of(6, SIZES, "3, 6 or 8 (the number of pairs)")
 
 
 class Flip(MinigameRules):

@@ -39,7 +39,7 @@ class Game2048Level(LevelSettings):
     """The length of a game."""
 
     goal: int = one_of(
-        2048, [2**n for n in range(3, 17)], "the tile that wins, a power of 2 from 8 to 65536"
+        2048, [2**n for n in range(3, 17)], "a power of 2 from 8 to 65536 (the tile that wins)"
     )
 
 
@@ -128,7 +128,7 @@ def slide(board: Board, name: str) -> tuple[Board, tuple[int, ...]]:
 
 
 def legal(board: Board) -> tuple[str, ...]:
-    """The legal moves."""
+    """Return the legal moves."""
     return tuple(name for name in MOVES if slide(board, name)[0] != board)
 
 

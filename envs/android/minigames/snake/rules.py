@@ -1,9 +1,10 @@
 """Snake: a pure, seeded state machine.
 
-A tick moves the snake by one cell in the direction of its head. A move turns the head, but never
-back. Food makes it longer by one; the next food appears in a free cell that depends on the seed,
-the amount eaten and the snake itself. The wall, its own body and hunger end the game: it must eat
-within twice as many ticks as there are cells. The tail moves on, so its cell counts as free.
+A tick moves the snake by one cell in the direction of its head. A move turns the head, but cannot
+reverse it. Food makes the snake one cell longer; the next food appears in a free cell that depends
+on the seed, the amount eaten and the snake itself. The snake dies if it hits the wall or its own
+body, or if it does not eat within twice as many ticks as there are cells. The tail moves on, so its
+cell counts as free.
 """
 
 from collections.abc import Mapping
@@ -41,9 +42,9 @@ class SnakeLevel(PacedSettings):
     """The length and pace of a game."""
 
     goal: int = one_of(
-        10, range(1, COLUMNS * ROWS - LENGTH + 1), "the food that wins, from 1 to 45"
+        10, range(1, COLUMNS * ROWS - LENGTH + 1), "an integer from 1 to 45 (food needed to win)"
     )
-    ticks: int = one_of(1, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
+    ticks: int = one_of(1, range(1, 1001), "an integer from 1 to 1000 (ticks per action)")
 
 
 class Snake(MinigameRules):

@@ -33,7 +33,7 @@ class SpaceFighterRandom(RandomGamePlayer):
 
 
 def _is_hit(state: Mapping[str, Any], column: int) -> bool:
-    """Return whether something reaches the ship's row in this column with the next tick."""
+    """Return whether something reaches the ship's row in this column in the next tick."""
     return any(x == column and y == ROWS - 2 for _, x, y in state["things"])
 
 

@@ -28,7 +28,7 @@ MOVES = ("left", "stay", "right")
 _SHOT = 2
 """Number of rows that a shot rises per tick."""
 _SOMETHING, _ROCK = 0.55, 0.35
-"""Probability that something appears in a tick, and that it is then a rock."""
+"""Probability that something appears in a tick, and probability that it is then a rock."""
 
 Thing = tuple[str, int, int]
 """`enemy` or `rock`, its column, and its row from the top."""
@@ -40,8 +40,8 @@ Shot = tuple[int, int]
 class SpaceFighterLevel(PacedSettings):
     """The length and pace of a game."""
 
-    length: int = one_of(60, range(1, 1001), "the ticks to come through, from 1 to 1000")
-    ticks: int = one_of(1, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
+    length: int = one_of(60, range(1, 1001), "an integer from 1 to 1000 (ticks to survive)")
+    ticks: int = one_of(1, range(1, 1001), "an integer from 1 to 1000 (ticks per action)")
 
 
 class SpaceFighter(MinigameRules):
@@ -136,7 +136,7 @@ class SpaceFighter(MinigameRules):
         return min(max(self.ship + MOVES.index(name) - 1, 0), COLUMNS - 1)
 
     def _rise(self) -> None:
-        """Move the shots up; each ends at the first thing in its way."""
+        """Move the shots up; each disappears at the first thing it hits."""
         left = []
         for column, row in self.shots:
             for _ in range(_SHOT):

@@ -36,8 +36,8 @@ _SIDES = {
 class TimbermanLevel(PacedSettings):
     """The length and pace of a game."""
 
-    goal: int = one_of(30, range(1, 1001), "the chops that win, from 1 to 1000")
-    ticks: int = one_of(1, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
+    goal: int = one_of(30, range(1, 1001), "an integer from 1 to 1000 (chops needed to win)")
+    ticks: int = one_of(1, range(1, 1001), "an integer from 1 to 1000 (ticks per action)")
 
 
 class Timberman(MinigameRules):
