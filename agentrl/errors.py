@@ -301,7 +301,7 @@ def message_of(cause: BaseException, length: int = _LONGEST) -> str:
     try:
         text = str(cause)
     except Exception as error:
-        return f"an error without a text: its __str__ raises {type(error).__name__}"
+        return f"an error without a message, because its __str__ raises {type(error).__name__}"
     return text if len(text) <= length else f"{text[:length]}... ({len(text):,} characters)"
 
 

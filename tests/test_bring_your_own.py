@@ -162,7 +162,7 @@ PARTS = (
         settings=(),
         old='"map_name"',
         new='"map_nam"',
-        reason="takes no such argument (did you mean 'map_name'?)",
+        reason="does not accept this argument (did you mean 'map_name'?)",
     ),
 )
 JOB = """

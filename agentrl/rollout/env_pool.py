@@ -74,7 +74,7 @@ class _Closing:
         late = [r for r in self._runners if not r.is_closed(max(0.0, end - time.monotonic()))]
         if late:
             log.warning(
-                "%d of %d environments (%s) did not close within %g s and are abandoned%s",
+                "%d of %d environments (%s) did not close within %g s and were abandoned%s",
                 len(late),
                 len(self._runners),
                 late[0].id,
@@ -227,7 +227,7 @@ class LocalEnvPool:
         for free in self._free.values():
             while free:
                 self._closing.add(free.pop())
-        threads = ", with everything that they have started; env.processes ends that as well"
+        threads = ", and any processes they started keep running; set env.processes to end those"
         self._closing.wait("" if self._processes else threads)
         for processes in self._processes.values():
             processes.close()
@@ -290,8 +290,8 @@ def open_env_pool(
 def check_mixture_pool(own: EnvPlan, mixture: Mapping[str, EnvPlan]) -> None:
     """Check that one pool can serve all environments of a mixture.
 
-    Phones go to whichever episode comes next, so either all environments use phones with the same
-    app, or none uses a phone.
+    Any phone may be given to any episode, so either all environments use phones with the same app,
+    or none uses a phone.
 
     Raises:
         ConfigError: the environments differ in this.
@@ -303,6 +303,6 @@ def check_mixture_pool(own: EnvPlan, mixture: Mapping[str, EnvPlan]) -> None:
             )
             raise ConfigError(
                 f"mixture: {name!r} ({one.id}) cannot be mixed with {own.id} (env.id), "
-                f"which {where}: a job has one pool of phones with one app, or no phones; train on "
-                "it in a job of its own"
+                f"which {where}; all environments of a job must use phones with the same app, or "
+                f"none may use a phone. Train on {name!r} in a separate job"
             )

@@ -72,7 +72,7 @@ class ProcessGuard:
         os.register_at_fork(after_in_child=self._close)
 
     def is_fork(self) -> bool:
-        """Whether this process was forked by a function."""
+        """Return whether this process was forked by a function."""
         return os.getpid() != self._pid
 
     def check(self, name: str) -> None:

@@ -76,7 +76,7 @@ def chat_format_of(run: Path) -> QueryFormat:
     try:
         return open_encoder(model, folder).query_format if folder.is_dir() else CHATML
     except ConfigError as error:
-        log.warning("reward functions get texts in ChatML: %s", error)
+        log.warning("reward functions receive prompts in ChatML format: %s", error)
         return CHATML
 
 
@@ -128,8 +128,8 @@ def check_recorded(error: RewardError, failed: Episode, recorded: Sequence[Episo
         return
     lacking = [before.id for before in recorded if not _has(before, key)]
     raise ConfigError(
-        f"{error}. {len(lacking)} of {len(recorded)} episodes were recorded without {key!r} in "
-        f"their environment's info, the first is {lacking[0]}: select others (--split, --label, "
+        f"{error}. {len(lacking)} of {len(recorded)} episodes (the first is {lacking[0]}) were "
+        f"recorded without {key!r} in their environment's info; select others (--split, --label, "
         "--step), or use a reward that does not need it"
     ) from error
 

@@ -343,8 +343,8 @@ def audit_sight(run: Run, recorded: Iterable[RecordedEpisode]) -> AuditReport:
     episodes = len(by_episode)
     if not episodes:
         raise ConfigError(
-            f"{run.path}: no episode compares what it read with the truth (info['audit'], such as "
-            "env.kwargs.truth=audit of the number game)"
+            f"{run.path}: no episode has an audit of screen readings (info['audit']); the number "
+            "game records one with env.kwargs.truth=audit"
         )
     cases = [
         {"id": id, "kind": "misread", "score": float(-count), "truth": 0.0}

@@ -66,7 +66,7 @@ class EpisodeRequest:
 ENVIRONMENT = "environment"
 """Key of the reset's info under which episodes of a mixture record their environment's name."""
 NO_ROOM = (
-    "rollout.max_context cannot hold the first prompt and rollout.max_new_tokens of reply: "
+    "rollout.max_context has no room for the first prompt and a reply of rollout.max_new_tokens; "
     "raise it, shorten the instructions, or lower model.max_pixels"
 )
 

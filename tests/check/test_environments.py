@@ -106,7 +106,11 @@ def wrong_with(config, what, deadline_s=60.0):
 @pytest.mark.parametrize(
     ("kwargs", "detail", "fix"),
     [
-        ({"map_nmae": "8x8"}, "env.kwargs.map_nmae: FrozenLake-v1 takes no such argument", "names"),
+        (
+            {"map_nmae": "8x8"},
+            "env.kwargs.map_nmae: FrozenLake-v1 does not accept this argument",
+            "names",
+        ),
         ({"map_name": "9x9"}, "with env.kwargs={'map_name': '9x9'}: KeyError: ", "env.kwargs"),
     ],
 )

@@ -279,7 +279,7 @@ def test_a_suite_in_yaml_is_checked_like_a_class(capsys, tmp_path, monkeypatch) 
     assert agentrl(capsys, "check", "suite", "mine.yaml")[0] == 0
     Path("mine.yaml").write_text(text)
     code, said = agentrl(capsys, "check", "suite", "mine.yaml")
-    assert (code, "map_nam: FrozenLake-v1 takes no such argument" in said) == (1, True)
+    assert (code, "map_nam: FrozenLake-v1 does not accept this argument" in said) == (1, True)
 
 
 def test_a_suite_is_played_by_the_command_that_comes_next(capsys, monkeypatch) -> None:

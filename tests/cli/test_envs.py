@@ -41,7 +41,7 @@ def test_check_accepts_an_environment_of_gymnasium(capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["FrozenLake-v1", "env.kwargs.map=1"], 1, "takes no such argument"),
+        (["FrozenLake-v1", "env.kwargs.map=1"], 1, "does not accept this argument"),
         (["FrozenLak-v1"], 1, "did you mean"),
         (["FrozenLake-v1", "env.kwarg.map=1"], 2, "kwarg"),
         ([f"{Path(__file__).parents[2]}/configs/sokobann.yaml"], 2, "did you mean 'sokoban.yaml'"),

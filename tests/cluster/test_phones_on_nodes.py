@@ -162,7 +162,7 @@ async def test_scripted_players_use_the_phones_of_a_list_where_they_are(nodes, p
             f"{serial}@{name}" for serial, name in zip((here, there), names_of(nodes), strict=True)
         }
         lost = replace(config.devices, source=[here, "emulator-5999"])
-        with pytest.raises(ConfigError, match="emulator-5999: connected to none of the job's 2"):
+        with pytest.raises(ConfigError, match="emulator-5999: not connected to any of the job's 2"):
             check_scripted_play(plan_play(replace(config, devices=lost)))
         gone = {nodes[1].id: {"source": ["emulator-5999"], "adb_port": ports[1]}}
         gone = replace(config.devices, hosts=gone)

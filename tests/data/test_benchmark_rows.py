@@ -160,7 +160,7 @@ def test_rewards_that_are_given_the_right_answer_are_refused_without_one(folder)
     qa = EnvConfig(id="QA-v0", kwargs={"data": str(path), "grade": "none"})
     for function in ("verl", "easyr1_batch"):
         rewards = [RewardConfig(function=f"tests.data.contract_rewards:{function}")]
-        with pytest.raises(ConfigError, match=rf"{function} gets the right answer.*keys={{answer"):
+        with pytest.raises(ConfigError, match=rf"{function} takes the right answer.*keys={{answer"):
             check_scripted_play(plan_play(Config(env=qa, rewards=rewards)))
 
 

@@ -162,7 +162,7 @@ def test_a_lone_surrogate_in_an_error_message_is_handled(server):
 
 def test_a_hanging_call_on_the_server_is_ended_and_the_next_one_works(server):
     (row,) = Remote(server, attempts=1)(inputs("hang"))
-    assert "no result within --deadline-s=3 s; its process was ended" in row["error"]
+    assert "no result within --deadline-s=3 s; its process was killed" in row["error"]
     assert Remote(server)(inputs("42"))[0]["overall"] == 1.5
 
 

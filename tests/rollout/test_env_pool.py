@@ -182,7 +182,9 @@ def test_results_and_errors_of_an_environment_in_a_process_arrive_as_they_are(
             with pytest.raises(DeviceError, match=r"^tray 2$") as raised:
                 made.step(0)
             assert (raised.typename, vars(raised.value)["sheets"]) == ("PaperJam", 7)
-            with pytest.raises(EnvError, match=r"step\(\) \(seed 1\): what it returned: .*lambda"):
+            with pytest.raises(
+                EnvError, match=r"step\(\) \(seed 1\): cannot send the result: .*lambda"
+            ):
                 made.step(1)
     finally:
         processes.close()

@@ -103,13 +103,13 @@ def test_the_command_takes_a_file_with_compute_score(run, tmp_path, capsys):
         (["--reward", "agentrl.rewards.form:effect", "--weight", "1", "--weight", "2"], "2 times"),
         (
             ["--reward", "agentrl.rewards.sokoban:success"],
-            "3 of 3 episodes were recorded without 'success' in their environment's info, the "
-            "first is e0: select others (--split, --label, --step), or use a reward that does not "
-            "need it",
+            "3 of 3 episodes (the first is e0) were recorded without 'success' in their "
+            "environment's info; select others (--split, --label, --step), or use a reward that "
+            "does not need it",
         ),
         (
             ["--reward", "agentrl.rewards.matching:exact"],
-            "3 of 3 episodes were recorded without 'ground_truth'",
+            "were recorded without 'ground_truth'",
         ),
     ],
 )

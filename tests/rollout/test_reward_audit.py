@@ -240,7 +240,7 @@ def test_the_command_prints_shares_with_intervals(run, planted, capsys):
     [
         (["--judge", "reward", "--truth", "scores"], "--truth=scores: no episode has it (did you"),
         (["--judge", "reward/judge"], "--judge=reward/judge: no episode has it"),
-        (["--judge", "sight"], "no episode compares what it read with the truth"),
+        (["--judge", "sight"], "no episode has an audit of screen readings"),
         (["--judge", "judge"], "does not accept its kwargs"),
         (["--judge", "nowhere.yaml"], "nowhere.yaml"),
         (["--judge", "agentrl.rewards.matching:exact"], "were recorded without 'ground_truth'"),

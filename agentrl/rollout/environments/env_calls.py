@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 LONGEST_ERROR = 2000
-"""Maximum length of an error's text, in characters."""
+"""Maximum length of an error message, in characters."""
 _OLD_GYM = (
-    ", as environments of the old gym package do: adapt it to gymnasium.Env, or wrap it in "
-    "GymV21CompatibilityV0 of the package shimmy"
+    ", as in the old gym package; adapt the environment to gymnasium.Env, or wrap it in "
+    "GymV21CompatibilityV0 from the package shimmy"
 )
 
 
@@ -33,7 +33,7 @@ def reset_env(
         found = env.reset(**given)
     except TypeError as error:
         if "unexpected keyword argument 'seed'" in describe_error(error):
-            raise TypeError(f"reset() takes no seed{_OLD_GYM}") from error
+            raise TypeError(f"reset() does not accept a seed{_OLD_GYM}") from error
         raise
     observation, info = _parts("reset()", found, "observation, info")
     return observation, info
@@ -67,11 +67,11 @@ def _parts(call: str, found: Any, names: str) -> tuple[Any, ...]:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error's type, text and location, even if its class cannot be printed."""
+    """Return an error's type, message and location, even if its `__str__` fails."""
     try:
         text = f"{error}"
     except Exception as failure:
-        text = f"an error without a text: its __str__ raises {type(failure).__name__}"
+        text = f"an error without a message, because its __str__ raises {type(failure).__name__}"
     if len(text) > LONGEST_ERROR:
         text = f"{text[:LONGEST_ERROR]}... ({len(text):,} characters)"
     deepest = traceback.extract_tb(error.__traceback__)[-1:]

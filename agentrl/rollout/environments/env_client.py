@@ -134,12 +134,12 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             self.render_mode = spec["render_mode"]
             self.metadata = spec["metadata"]
         except (KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"env.id={self._url}: not an environment server") from error
+            raise ConfigError(f"env.id={self._url} is not an environment server") from error
         if version != VERSION:
             raise ConfigError(
-                f"env.id={self._url}: the server speaks version {version} of the protocol, this "
-                f"agentrl {VERSION}: copy the program again (agentrl serve-env --program), or use "
-                "the same version of agentrl on both sides"
+                f"env.id={self._url}: the server uses protocol version {version}, but this agentrl "
+                f"uses {VERSION}; copy the program again (agentrl serve-env --program), or use the "
+                "same version of agentrl on both sides"
             )
 
     def reset(
@@ -205,9 +205,9 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
                 self._http.close()
                 if time.monotonic() >= end:
                     is_down = isinstance(error, ConnectionRefusedError)
-                    hint = ", agentrl serve-env starts a server" if is_down else ""
+                    hint = "; start a server with agentrl serve-env" if is_down else ""
                     raise EnvError(
-                        f"{self._call_name(what)}: {type(error).__name__}: {error} (not reached "
+                        f"{self._call_name(what)}: {type(error).__name__}: {error} (unreachable "
                         f"for {patience_s:g} s, env.patience_s{hint})"
                     ) from error
                 time.sleep(_RETRY_S)

@@ -132,7 +132,7 @@ class EnvPlan:
         if _ALLOW not in self.parameters and not _takes_any_keyword(self.entry_point):
             raise ConfigError(
                 f"devices.allow={list(allow)}: {self.id} does not guard its phone (its constructor "
-                f"takes no `{_ALLOW}`); leave the setting out"
+                f"has no parameter `{_ALLOW}`); remove devices.allow"
             )
         return self.with_kwargs(allow=list(allow))
 
@@ -140,7 +140,7 @@ class EnvPlan:
         """Return a hint to use `env.processes` if an environment may have killed a process."""
         if self.settings.processes or self.app is not None:
             return ""
-        return f". If {self.id}, which runs in its threads, is the cause: set env.processes=1"
+        return f". If {self.id}, which runs in its threads, is the cause, set env.processes=1"
 
     def make(self, render_mode: str | None = None, **place: Any) -> "gymnasium.Env[Any, Any]":
         """Create the environment with its wrappers.
@@ -197,8 +197,8 @@ class EnvPlan:
             known = name in self.parameters or name in _MAKE_ARGUMENTS
             if not known and not _takes_any_keyword(self.entry_point):
                 raise ConfigError(
-                    f"{self._section_of(name)}.{name}: {self.id} takes no such argument"
-                    f"{known_names(name, self.parameters, label='It takes')}"
+                    f"{self._section_of(name)}.{name}: {self.id} does not accept this argument"
+                    f"{known_names(name, self.parameters, label='It accepts')}"
                 )
         section = "eval.kwargs" if self.eval_kwargs else self.section
         registered = gymnasium.spec(self.registration.id).kwargs or {}
@@ -247,7 +247,7 @@ class EnvPlan:
 
     def shared(self, section: Mapping[str, Any]) -> dict[str, Any]:
         """Return one section's arguments that both environment and translator accept."""
-        # The generic translator shares none: the environment's equal names mean something else.
+        # The generic translator shares no arguments: the same names mean something else there.
         if self.registration.translator == env.TRANSLATOR:
             return {}
         settings = self.settings
@@ -257,8 +257,8 @@ class EnvPlan:
             if settings.kwargs[name] != settings.translator_kwargs[name]:
                 raise ConfigError(
                     f"env.translator_kwargs.{name}={settings.translator_kwargs[name]} contradicts "
-                    f"env.kwargs.{name}={settings.kwargs[name]}: environment and translator share "
-                    "it; set it only once"
+                    f"env.kwargs.{name}={settings.kwargs[name]}; the environment and its "
+                    "translator share this argument, so set it only once"
                 )
         return {name: section[name] for name in section if name in both}
 

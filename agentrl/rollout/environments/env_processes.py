@@ -121,7 +121,7 @@ class EnvProcesses:
             try:
                 process.popen.wait(max(0.0, end - time.monotonic()))
             except subprocess.TimeoutExpired:
-                log.warning("an environment process did not end within %g s: killed", CLOSE_S)
+                log.warning("killing an environment process that did not end in time")
             child_process.end(process.popen)
 
 
@@ -221,7 +221,7 @@ class _EnvProcess:
                 self._num_calls -= 1
 
     def _is_responding(self) -> bool:
-        """Whether the process answers; it still does if only one environment hangs."""
+        """Return whether the process answers, which it still does if only one environment hangs."""
         with suppress(OSError, EOFError), self.connect(_ANSWER_S) as probe:
             probe.send_bytes(pickle.dumps(("respond", {})))
             probe.recv_bytes()
@@ -239,7 +239,7 @@ class _EnvProcess:
         if grown:
             log.warning(
                 "%s: the memory of one of its processes (env.processes) has grown from %.1f to "
-                "%.1f GB: it keeps what it should release on reset",
+                "%.1f GB; the environment probably keeps objects that reset should release",
                 id,
                 base / 1e9,
                 now / 1e9,
@@ -335,7 +335,7 @@ class EnvInProcess(gymnasium.Env[Any, Any]):
             result, failure = pickle.loads(answer)
         # The answer may contain a class whose module cannot be imported here.
         except Exception as error:
-            raise EnvError(f"{call}: unreadable answer: {describe_error(error)}") from error
+            raise EnvError(f"{call}: cannot read the answer: {describe_error(error)}") from error
         if isinstance(failure, AgentRLError):
             raise failure
         if failure is not None:
@@ -406,7 +406,7 @@ def _serve(connection: Connection) -> None:
                 answer = pickle.dumps((result, failure))
             # The info may contain something that cannot be pickled, such as a function.
             except Exception as error:
-                answer = pickle.dumps((None, f"what it returned: {describe_error(error)}"))
+                answer = pickle.dumps((None, f"cannot send the result: {describe_error(error)}"))
             connection.send_bytes(answer)
     if environment is not None:
         try:

@@ -263,14 +263,14 @@ class EnvRunner:
             if reset_info.get(key) and not hasattr(self.translator, method):
                 raise ConfigError(
                     f"env.id={self.id}: an episode has {what} (info[{key!r}]), which the default "
-                    "translator leaves out: set env.translator_class=QA-v0, or "
-                    "env.translator_class=space if the model is not to see it"
+                    "translator leaves out; set env.translator_class=QA-v0, or "
+                    "env.translator_class=space if the model should not see it"
                 )
 
     def _act(self, reply: str, is_last: bool) -> "ActionResult":
         unreadable = None
         try:
-            with boundary(EnvError, f"the translator's reading of {quoted(reply, 80)}"):
+            with boundary(EnvError, f"the translator's to_action({quoted(reply, 80)})"):
                 action = self.translator.to_action(reply)
         except ActionError as error:
             unreadable = message_of(error)
@@ -353,13 +353,15 @@ class EnvRunner:
         # Log once: an environment with wrong bounds leaves them at every step.
         if self.id not in _warned and not is_within(space, observation):
             _warned.add(self.id)
-            log.warning("%s is out of the bounds of its space %s", where, space)
+            log.warning("%s is out of bounds for its space %s", where, space)
         try:
             found = self.translator.to_observation(observation, info)
         except ConfigError as error:
             raise ConfigError(f"{where}: {message_of(error)}") from error
         if len(found.text) > _MOST_TEXT:
-            raise EnvError(f"{where} has {len(found.text):,} characters; at most {_MOST_TEXT:,}")
+            raise EnvError(
+                f"{where} has {len(found.text):,} characters; the maximum is {_MOST_TEXT:,}"
+            )
         return found
 
     async def message(self, observation: Observation) -> Message:

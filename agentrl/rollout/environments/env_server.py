@@ -81,11 +81,11 @@ def unpack(message: bytes) -> Any:
     try:
         (size,) = struct.unpack_from("<I", message)
         if size > len(message) - 4:
-            raise InvalidRequest("not a valid message: it is incomplete")
+            raise InvalidRequest("the message is incomplete")
         head = json.loads(message[4 : 4 + size])
         return _decode(head, memoryview(message)[4 + size :])
     except (struct.error, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise InvalidRequest(f"not a valid message: {type(error).__name__}: {error}") from None
+        raise InvalidRequest(f"the message is not valid: {type(error).__name__}: {error}") from None
 
 
 def _encode(value: Any, blocks: list[bytes]) -> Any:
@@ -108,7 +108,7 @@ def _encode(value: Any, blocks: list[bytes]) -> Any:
     if hasattr(value, "items"):
         if any(not isinstance(key, str) or key.startswith("$") for key in value):
             raise InvalidRequest(
-                f"the keys {list(value)[:5]} cannot be sent: they must be text without a leading $"
+                f"the keys {list(value)[:5]} cannot be sent; keys must be strings without leading $"
             )
         return {key: _encode(part, blocks) for key, part in value.items()}
     raise InvalidRequest(f"a {type(value).__name__} cannot be sent")
@@ -148,7 +148,7 @@ SPACES: dict[str, Callable[[dict[str, Any]], spaces.Space[Any]]] = {
 
 
 def is_text_space(space: spaces.Space[Any]) -> bool:
-    """Whether a space contains only text, including text spaces of other packages."""
+    """Return whether a space contains only strings, including text spaces of other packages."""
     if space.shape is not None or space.dtype is not None:
         return isinstance(space, spaces.Text)
     return space.contains("a") and not space.contains(0)
@@ -166,7 +166,7 @@ class OpaqueSpace(spaces.Space[Any]):
         raise NotImplementedError(f"{self} cannot be sampled here")
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` may be in the space; only the server can be sure."""
+        """Return whether `x` may be in the space; only the server can be sure."""
         return isinstance(x, str) or not self.is_text
 
     def __repr__(self) -> str:
@@ -315,7 +315,7 @@ class EnvServer(ThreadingHTTPServer):
     ) -> None:
         if not is_loopback(address[0]) and not token:
             raise InvalidRequest(
-                f"{address[0]} is reachable from other machines: set AGENTRL_ENV_TOKEN"
+                f"{address[0]} is reachable from other machines; set AGENTRL_ENV_TOKEN"
             )
         self.make, self.token, self.most = make, token, most
         self.idle_s, self.host = idle_s, address[0]
@@ -368,12 +368,12 @@ class EnvServer(ThreadingHTTPServer):
     def open(self, key: str, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Create a client's environment under its random key; return its spaces and metadata."""
         if not re.fullmatch("[0-9a-f]{32}", key):
-            raise InvalidRequest("a key must have 32 random hexadecimal digits")
+            raise InvalidRequest("a key must consist of 32 random hexadecimal digits")
         with self._lock:
             if key not in self._env_threads:
                 if len(self._env_threads) >= self.most:
                     raise InvalidRequest(
-                        f"{self.most} environments are open: close some, or raise --most"
+                        f"{self.most} environments are already open; close some, or raise --most"
                     )
                 self._env_threads[key] = EnvThread(self.make)
             thread = self._env_threads[key]
@@ -415,7 +415,8 @@ class EnvServer(ThreadingHTTPServer):
         with self._lock:
             if key not in self._env_threads:
                 raise NoSuchEnv(
-                    "no such environment: it was closed, idle for too long, or the server restarted"
+                    "this environment no longer exists: it was closed, was idle for too long, or "
+                    "the server was restarted"
                 )
             return self._env_threads[key]
 
@@ -425,8 +426,8 @@ class EnvServer(ThreadingHTTPServer):
         if what == "open":
             if message.get("version", VERSION) != VERSION:
                 raise InvalidRequest(
-                    f"the client speaks version {message['version']} of the protocol, this server "
-                    f"{VERSION}: use the same version of agentrl on both sides"
+                    f"the client uses protocol version {message['version']}, but this server uses "
+                    f"{VERSION}; use the same version of agentrl on both sides"
                 )
             return {**self.open(key, dict(message.get("kwargs", {}))), "version": VERSION}
         if what == "close":
@@ -481,7 +482,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             raise PermissionError("the token is missing or wrong (AGENTRL_ENV_TOKEN)")
         size = int(self.headers.get("Content-Length", -1))
         if not 0 <= size <= MAX_BYTES:
-            raise InvalidRequest(f"a message must have from 0 to {MAX_BYTES} bytes, not {size}")
+            raise InvalidRequest(f"a message must have 0 to {MAX_BYTES} bytes, not {size}")
         message = unpack(self.rfile.read(size))
         self.server.note_use(self.connection)
         self.connection.settimeout(_IDLE_CONNECTION_S)

@@ -56,8 +56,8 @@ def _set_dialect(speaker: Any, config: EnvConfig, resize_of: ResizeOf | None, wh
     )
     if not declared and not hasattr(speaker, "dialect"):
         raise ConfigError(
-            f"env.dialect={config.dialect}: {what} has no attribute `dialect`, so its actions are "
-            "not written in dialects; leave it out, or use a translator that has one"
+            f"env.dialect={config.dialect}: {what} has no attribute `dialect`, so it does not "
+            "support dialects; remove env.dialect, or use a translator that supports them"
         )
     dialect = open_dialect(config.dialect, config.dialect_kwargs)
     if resize_of is not None:
@@ -88,8 +88,8 @@ def load_player(env: EnvPlan, name: str, resize_of: ResizeOf | None = None) -> P
         for key in settings.player_kwargs:
             if key not in accepted:
                 raise ConfigError(
-                    f"env.player_kwargs.{key}: no player of {env.id} takes it"
-                    f"{known_names(key, sorted(accepted), label='They take')}"
+                    f"env.player_kwargs.{key}: no player of {env.id} accepts it"
+                    f"{known_names(key, sorted(accepted), label='They accept')}"
                 )
     given = {
         **_interface_for(cls, env),
@@ -120,8 +120,8 @@ def read_interface(env: EnvPlan) -> dict[str, Any]:
     """
     if env.app is not None:
         raise ConfigError(
-            f"{env.id} is played on a phone, so its action space is unknown until one is "
-            "connected: it needs its own translator and players"
+            f"{env.id} is played on a phone, so its action space is unknown until a phone is "
+            "connected; it needs a custom translator and players"
         )
     settings = env.settings
     wrappers = [asdict(wrapper) for wrapper in settings.wrappers]

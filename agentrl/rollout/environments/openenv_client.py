@@ -49,7 +49,7 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
                 self.action_space = _space_of(json.loads(answer.read(MAX_BYTES))["action"])
         except (OSError, ValueError, *_MALFORMED, HTTPException) as error:
             raise EnvError(
-                f"openenv://{agentrl_target}: not an OpenEnv server: {error!r}"
+                f"openenv://{agentrl_target} is not an OpenEnv server: {error!r}"
             ) from error
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -103,8 +103,8 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
     def _malformed(self, what: str, answer: Any) -> EnvError:
         self.close()
         return EnvError(
-            f"openenv://{self._target}: {what}: {quoted(answer, 200)} is not an answer of OpenEnv; "
-            "the server may have another version"
+            f"openenv://{self._target}: {what}: {quoted(answer, 200)} is not a valid OpenEnv "
+            "response; the server may use a different version"
         )
 
 
@@ -120,5 +120,7 @@ def _space_of(schema: dict[str, Any]) -> spaces.Dict:
         elif kind in ("string", "boolean"):
             found[name] = AnyText() if kind == "string" else spaces.Discrete(2)
         elif name in schema.get("required", ()):
-            raise ConfigError(f"env.id: actions need {name!r}, which is neither a number nor text")
+            raise ConfigError(
+                f"env.id: actions require {name!r}, which is neither a number nor a string"
+            )
     return spaces.Dict(found)

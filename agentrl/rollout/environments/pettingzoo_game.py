@@ -50,13 +50,15 @@ class PettingZooGame(gymnasium.Env[Any, Any]):
         agents = list(self._game.possible_agents)
         if agent not in (None, ALL, *agents):
             hint = known_names(str(agent), [*agents, ALL])
-            raise ConfigError(f"env.kwargs.agent={agent}: no such agent{hint}")
+            raise ConfigError(f"env.kwargs.agent={agent}: the game has no such agent{hint}")
         self._own = agents if agent == ALL else [agent or agents[0]]
         self._others = None if others is None else user_code.load(others)
         self.action_space = self._game.action_space(self._own[0])
         self.observation_space = self._game.observation_space(self._own[0])
         if any(self._game.action_space(one) != self.action_space for one in self._own):
-            raise ConfigError(f"env.kwargs.agent={ALL}: the agents have different actions")
+            raise ConfigError(
+                f"env.kwargs.agent={ALL}: the agents have different action spaces; choose one agent"
+            )
         self.render_mode, self.metadata = render_mode, dict(self._game.metadata)
         self.render, self.close = self._game.render, self._game.close  # type: ignore[method-assign]
 

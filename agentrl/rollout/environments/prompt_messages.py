@@ -39,8 +39,8 @@ def preceding_for(translator: Translator, reset_info: Mapping[str, Any]) -> tupl
         replies = [message.role == "assistant" for message in found]
         if replies != [False, True] * (len(found) // 2):
             raise ValueError(
-                f"returned messages of the roles {[message.role for message in found]}, not "
-                "questions and replies in turns, of which the last is a reply"
+                f"returned messages with the roles {[message.role for message in found]}; "
+                "questions and replies must alternate, and the last message must be a reply"
             )
     return found
 

@@ -45,11 +45,12 @@ def local_folders(tree: Mapping[str, Any], arguments: Iterable[str]) -> dict[Pat
 
     These are the code that settings name, unless it is installed; modules imported from the current
     folder or the configuration's; the prompt template; and any file or folder that a keyword
-    argument names. A code or data file brings its whole folder: it may import or refer to others.
+    argument names. For a code or data file, these are all files of its folder, as it may import or
+    refer to others.
 
     Args:
         tree: the configuration of a job that has been checked, so that its modules are imported.
-        arguments: texts that may name files; see `free_texts`.
+        arguments: strings that may name files; see `free_texts`.
 
     Returns:
         The names of the files in and below each folder; the list is cut off beyond `MAX_FILES` or
@@ -116,7 +117,7 @@ def _named_data(texts: Iterable[str]) -> Iterator[Path]:
 
 
 def free_texts(value: Any) -> Iterator[str]:
-    """Yield all texts in the free-form mappings of a configuration."""
+    """Yield all strings in the free-form mappings of a configuration."""
     if dataclasses.is_dataclass(value):
         value = [getattr(value, one.name) for one in dataclasses.fields(value)]
     if isinstance(value, dict):
@@ -153,7 +154,7 @@ def _names_below(folder: Path, skipped: set[Path]) -> list[str]:
 
 
 def _travels(folder: Path, skipped: set[Path], seen: set[str]) -> bool:
-    """Return whether to copy a folder with the files around it; False if already seen."""
+    """Return whether to copy a folder along with the files next to it; False if already seen."""
     is_run = (folder / "config.yaml").is_file() and (folder / "episodes").is_dir()
     is_environment = (folder / "pyvenv.cfg").is_file()
     if folder.name.startswith((".", "__pycache__")) or is_run or is_environment:
@@ -178,7 +179,7 @@ class JobOnNode:
     the originals."""
 
     def open(self) -> Config:
-        """Enter the folder in which the job was started, and return the configuration.
+        """Change to the folder in which the job was started, and return the configuration.
 
         Raises:
             ConfigError: the configuration names something that cannot be imported here.
@@ -193,13 +194,13 @@ class JobOnNode:
         return configuration.from_dict(tree)
 
     def _below(self, text: str) -> str:
-        """Return a text; if it is an absolute path with a copy below the root, the copy's path."""
+        """Return the copy's path for an absolute path with a copy below the root, else the text."""
         copy = f"{self.root}{text}"
         return copy if text.startswith("/") and os.path.exists(split_in(copy)[0]) else text
 
 
 def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a value with `change` applied to every text except keys of mappings."""
+    """Return a value with `change` applied to every string except keys of mappings."""
     if isinstance(value, dict):
         return {name: _with_texts(item, change) for name, item in value.items()}
     if isinstance(value, list):

@@ -21,7 +21,7 @@ from agentrl.rollout.nodes.shared_phone_pool import open_settings
 from agentrl.text import pluralize
 
 _T = TypeVar("_T")
-_WITHOUT = ". Start Ray there, or leave it out: 'devices.hosts={{{}: false}}'"
+_WITHOUT = ". Start Ray there, or leave the node out with 'devices.hosts={{{}: false}}'"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -41,7 +41,7 @@ def nodes_of_hosts(hosts: Collection[str], nodes: Sequence[Node]) -> tuple[Node,
     """
     if hosts and not all(node.id for node in nodes):
         raise ConfigError(
-            f"devices.hosts: names nodes of a Ray cluster ({', '.join(hosts)}), and this job uses "
+            f"devices.hosts names nodes of a Ray cluster ({', '.join(hosts)}), but this job uses "
             "one machine; set RAY_ADDRESS and rollout.launcher=ray, or use devices.source"
         )
     found: dict[Node, str] = {}
@@ -113,8 +113,8 @@ def share_virtual(source: str, count: int) -> list[str]:
     virtual = num_virtual(source)
     if virtual is None:
         raise ConfigError(
-            f"devices.source={source}: one phone for {count} nodes; name the node that has it in "
-            "devices.hosts"
+            f"devices.source={source} is one phone, but the job has {count} nodes; name the node "
+            "that has it in devices.hosts"
         )
     if virtual < count:
         raise ConfigError(
@@ -150,8 +150,8 @@ def claim_serials(serials: Sequence[str], connected: Sequence[Collection[str]]) 
     lost = [serial for serial in serials if not any(serial in share for share in shares)]
     if lost:
         raise ConfigError(
-            f"devices.source: {', '.join(lost)}: connected to none of the job's "
-            f"{pluralize(len(connected), 'node')} (agentrl devices on each node). Connect "
+            f"devices.source: {', '.join(lost)}: not connected to any of the job's "
+            f"{pluralize(len(connected), 'node')} (see agentrl devices on each node). Connect "
             f"{'it' if len(lost) == 1 else 'them'} there, or name the nodes with phones in "
             "devices.hosts"
         )

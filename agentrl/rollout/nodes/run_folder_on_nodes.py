@@ -95,7 +95,7 @@ class RunOnNodes:
             self._receiver = ray.remote(ReceiverActor).options(**here).remote(self._run)
 
     def is_away(self, node: Node) -> bool:
-        """Whether a node cannot access the folder."""
+        """Return whether a node cannot access the folder."""
         return node.id in self._remote
 
     def on(self, node: Node) -> RecordedRun | None:

@@ -67,8 +67,8 @@ def load_rewards(specs: Sequence[RewardSpec]) -> list[LoadedReward]:
     for spec in specs:
         if spec.function.startswith("__main__:"):
             raise ConfigError(
-                f"rewards: {spec.function}: reward functions run in a process of their own, which "
-                "does not run your script; name the function's file: path/file.py:"
+                f"rewards: {spec.function}: reward functions run in a separate process, which does "
+                "not run your script; name the function's file, as in path/file.py:"
                 f"{spec.function.partition(':')[2]}"
             )
         stem, number = own_name(spec), 1
@@ -105,7 +105,7 @@ def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedRew
     # C functions may have no signature.
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"rewards: {spec.function}: {error}; call it in a function of your own"
+            f"rewards: {spec.function}: {error}; wrap it in a Python function"
         ) from None
     kind = detect_kind(spec, function)
     try:

@@ -114,7 +114,7 @@ def max_batch_size(function: Any) -> int:
     """
     size = getattr(function, "max_batch_size", _MAX_BATCH_SIZE)
     if type(size) is not int or size < 1:
-        raise ConfigError(f"max_batch_size={size!r} must be a whole number, 1 or more")
+        raise ConfigError(f"max_batch_size={size!r} must be a positive integer")
     return size
 
 

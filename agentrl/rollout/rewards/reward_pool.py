@@ -64,8 +64,8 @@ class RewardPool:
     ) -> None:
         if reward_process_messages.is_loading:
             raise ConfigError(
-                "a reward function's file starts a job while it is imported; put what is not a "
-                'definition below `if __name__ == "__main__":`'
+                "a reward function's file starts a job when it is imported; move everything except "
+                'definitions below `if __name__ == "__main__":`'
             )
         self._form = form
         spec = ProcessSpec(
@@ -168,8 +168,8 @@ class RewardPool:
                     if what not in self._left_out:
                         self._left_out.add(what)
                         log.warning(
-                            "reward functions do not see %s, as it cannot be sent to their "
-                            "process: %s", what, error,
+                            "reward functions do not receive %s, because it cannot be sent to "
+                            "their process: %s", what, error,
                         )  # fmt: skip
             return kept
 
@@ -181,7 +181,7 @@ class RewardPool:
 
 
 def _is_own_function(target: str) -> bool:
-    """Whether a function is built in, so that this process can load it to check its settings.
+    """Return whether a function is built in, so that its settings can be checked in this process.
 
     A job checks its rewards before it starts, usually without calling them.
     """

@@ -106,7 +106,7 @@ class PooledProcess:
             process, jobs, fields = self._open()
         # The system may have too many open files.
         except OSError as error:
-            raise ConfigError(f"rewards: their process cannot be started: {error}") from error
+            raise ConfigError(f"rewards: cannot start a process for them: {error}") from error
         self._process, self._jobs, self._fields = process, jobs, fields
         try:
             infos = self._load(jobs)
@@ -338,7 +338,7 @@ class PooledProcess:
         name = f"reward {' or '.join(names)}"
         queue = self._queue
         if late:
-            how = f"no result within {queue.spec.deadline}; its process was ended"
+            how = f"no result within {queue.spec.deadline}; its process was killed"
         else:
             how = f"its process ended with {describe_exit(process.returncode)}"
         error = RewardError(f"{name}: {how}")

@@ -67,8 +67,8 @@ class Queue:
                 if self._files.setdefault(file, now) != now:
                     self._files[file] = now
                     log.warning(
-                        "%s has changed since the job started: a new process of reward functions "
-                        "has imported it, so not all episodes are scored by the same functions",
+                        "%s has changed since the job started, and a new reward process has "
+                        "imported it, so not all episodes are scored by the same functions",
                         file,
                     )
 

@@ -57,7 +57,7 @@ class Signature:
     """Whether the arguments always include the right answer."""
 
     def is_named_in(self, names: Collection[str]) -> bool:
-        """Whether a function's parameter names, in any position, imply this signature."""
+        """Return whether a function's parameter names, in any position, imply this signature."""
         return any(one <= {*names} for one in self.implied_by)
 
 
@@ -71,7 +71,7 @@ class RewardSpec:
 
 
 def is_factory(function: Any, kwargs: Mapping[str, Any]) -> bool:
-    """Whether a function returns a reward function, as TRL's `get_soft_overlong_punishment` does.
+    """Return whether a function makes a reward function, like TRL's `get_soft_overlong_punishment`.
 
     True if the kwargs bind all its parameters, so that none is left for an episode.
     """

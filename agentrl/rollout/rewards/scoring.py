@@ -107,9 +107,9 @@ class RewardFunctions:
             check_columns(info.name, info.required_columns, columns)
             if info.needs_answer and not has_answers:
                 raise ConfigError(
-                    f"rewards: {info.name} gets the right answer as ground_truth, and the data "
-                    "has none; set the column that holds it: env.kwargs.keys={answer: ...}. It "
-                    f"has: {list_names(sorted(columns))}"
+                    f"rewards: {info.name} takes the right answer as ground_truth, but the data "
+                    "has no answers; name their column with env.kwargs.keys={answer: COLUMN}. "
+                    f"The columns are {list_names(sorted(columns))}"
                 )
 
     def score(self, episode: Episode) -> ScoredEpisode:
@@ -203,7 +203,7 @@ class RewardFunctions:
             )
         # The learner computes in float32.
         if not all(abs(total) <= _FLOAT32_MAX for total in (*totals, sum(totals))):
-            raise RewardError(f"the rewards {totals} add up to {sum(totals)}: too large")
+            raise RewardError(f"the rewards {totals} add up to {sum(totals)}, which is too large")
         return ScoredEpisode(episode=episode, components=components, rewards=tuple(totals))
 
 

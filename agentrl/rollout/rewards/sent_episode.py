@@ -1,6 +1,6 @@
 """Send episodes to another process, fetching fields that few reward functions read on demand.
 
-50 screens are 138 MB, and the ids of 50 prompts take longer to send than all texts of the episode.
+50 screens are 138 MB, and the ids of 50 prompts take longer to send than all text of the episode.
 """
 
 import dataclasses
@@ -127,7 +127,7 @@ def pickled(value: Any) -> bytes:
     if isinstance(value, Episode):
         value = _bare(value)
     content = pickle.dumps(value, protocol=5)
-    # The name may only occur in a text.
+    # The name may only occur in a string.
     if b"__main__" in content:
         _ImportablePickler(io.BytesIO(), protocol=5).dump(value)
     return content

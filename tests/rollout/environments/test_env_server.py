@@ -312,7 +312,7 @@ def test_a_restart_in_an_episode_ends_it_and_not_the_next_one(start: Start, remo
     process.kill()
     process.wait(10)
     start("--port", url.rpartition(":")[2])
-    with pytest.raises(EnvError, match=r"/step \(seed 1\): HTTP 410: .* the server restarted"):
+    with pytest.raises(EnvError, match=r"/step \(seed 1\): HTTP 410: .* the server was restarted"):
         env.step(PLAY)
     env.reset(seed=1)
     assert env.step(PLAY)[1] == 0.5
@@ -320,12 +320,12 @@ def test_a_restart_in_an_episode_ends_it_and_not_the_next_one(start: Start, remo
 
 def test_another_version_of_the_protocol_is_refused(start: Start, fixed_server) -> None:
     status, answer = post(start()[0], "open", pack({"key": "0" * 32, "version": 2}))
-    assert (status, answer["error"].partition(":")[0]) == (
-        400, "the client speaks version 2 of the protocol, this server 1"
+    assert (status, answer["error"].partition(";")[0]) == (
+        400, "the client uses protocol version 2, but this server uses 1"
     )  # fmt: skip
     spec = dict.fromkeys(("action_space", "observation_space", "render_mode"))
     old = fixed_server(200, pack({**spec, "metadata": {}}))
-    with pytest.raises(ConfigError, match="speaks version 0 of the protocol, this agentrl 1"):
+    with pytest.raises(ConfigError, match="uses protocol version 0, but this agentrl uses 1"):
         RemoteEnv(old)
 
 
@@ -338,7 +338,9 @@ def test_an_idle_environment_is_closed(start: Start, remote) -> None:
         with suppress(ConfigError):
             other = remote(env._url)
     assert other is not None
-    with pytest.raises(EnvError, match=r"/step: HTTP 410: no such environment: it was closed"):
+    with pytest.raises(
+        EnvError, match=r"/step: HTTP 410: this environment no longer exists: it was closed"
+    ):
         env.step(PLAY)
 
 
@@ -467,14 +469,14 @@ def test_many_clients_may_connect_at_once(start: Start, remote) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
-        ("open", b"", "not a valid message"),
-        ("open", b"\xff\xff\xff\xff{}", "not a valid message"),
+        ("open", b"", "the message is not valid"),
+        ("open", b"\xff\xff\xff\xff{}", "the message is incomplete"),
         ("open", pack([1]), "must be a dictionary"),
         ("open", pack({"key": "0" * 32, "kwargs": {"lenght": 2}}), "unexpected keyword"),
         ("open", pack({"key": "../x"}), "32 random hexadecimal"),
-        ("step", pack({"key": "x", "action": 1}), "no such environment"),
+        ("step", pack({"key": "x", "action": 1}), "this environment no longer exists"),
         ("_make", pack({"key": "x"}), "unknown path"),
-        ("open", b"[" * 100_000, "not a valid message"),
+        ("open", b"[" * 100_000, "the message is "),
     ],
 )
 def test_an_invalid_request_is_refused(start: Start, path: str, body: bytes, message: str) -> None:
@@ -537,7 +539,7 @@ def fixed_server() -> Iterator[Callable[..., str]]:
     ],
 )  # fmt: skip
 def test_an_unexpected_answer_is_an_error(fixed_server, status: int, body: bytes) -> None:
-    named = r"HTTP \d+: not an environment server|env\.id=.*: not an environment server"
+    named = r"HTTP \d+: not an environment server|env\.id=.* is not an environment server"
     with pytest.raises((ConfigError, EnvError), match=named):
         RemoteEnv(fixed_server(status, body))
 

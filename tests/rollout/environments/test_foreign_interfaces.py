@@ -215,7 +215,7 @@ def test_an_openenv_action_has_the_fields_of_the_schema_and_a_refusal_changes_no
 
 
 def test_no_server_and_another_server_are_named() -> None:
-    with pytest.raises(EnvError, match=r"openenv://127\.0\.0\.1:1: not an OpenEnv server"):
+    with pytest.raises(EnvError, match=r"openenv://127\.0\.0\.1:1 is not an OpenEnv server"):
         resolve_env(EnvConfig(id="openenv://127.0.0.1:1")).make()
 
 
@@ -260,7 +260,9 @@ def test_an_answer_in_another_form_is_an_error_that_shows_it(answering, answer) 
         game.reset(seed=1)
         game.step({"number": 1})
 
-    with pytest.raises(EnvError, match="is not an answer of OpenEnv; the server may have another"):
+    with pytest.raises(
+        EnvError, match="is not a valid OpenEnv response; the server may use a different"
+    ):
         play()
     game.close()
 

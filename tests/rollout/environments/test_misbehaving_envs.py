@@ -203,7 +203,7 @@ async def test_environments_bound_to_a_thread_play_in_processes_of_their_own(
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("mute", "Mute: an error without a text: its __str__ raises RuntimeError"),
+        ("mute", "Mute: an error without a message, because its __str__ raises RuntimeError"),
         ("endless error", "ValueError: xxxx"),
         ("endless own error", "xxxx"),
         ("generator exit", "GeneratorExit: over"),
@@ -279,7 +279,7 @@ class Unchecked(gymnasium.Wrapper):
         ("object", "the observation contains a Foreign, which has no text"),
         ("oversized", "the observation is float32[300, 300]; an image is"),
         ("growing", "the observation is float32[3200]; an image is"),
-        ("endless text", "has 3,000,000 characters; at most 1,000,000"),
+        ("endless text", "has 3,000,000 characters; the maximum is 1,000,000"),
     ],
 )
 async def test_so_is_one_of_which_its_space_says_nothing(fault: str, message: str) -> None:
@@ -293,14 +293,14 @@ async def test_so_is_one_of_which_its_space_says_nothing(fault: str, message: st
 async def test_an_observation_out_of_bounds_is_logged_once(caplog) -> None:
     episodes = await play(job(fault="outside"), [1, 2, 3])
     assert not any(e.outcome.void for e in episodes)
-    assert caplog.text.count("after 2 steps is out of the bounds of its space Box(-1.0, 1.0") == 1
+    assert caplog.text.count("after 2 steps is out of bounds for its space Box(-1.0, 1.0") == 1
 
 
 @SLOW_TOO
 async def test_an_environment_of_old_gym_is_explained(processes: int) -> None:
     for kwargs, message in (({}, "reset() returned a ndarray"), ({"seeded": False}, "no seed")):
         config = job(processes, f"{ID.partition(':')[0]}:OldGym", **kwargs)
-        with pytest.raises(WorldError, match=re.escape(message) + ".*, as environments of the old"):
+        with pytest.raises(WorldError, match=re.escape(message) + ".*, as in the old"):
             await play(config, [1])
 
 

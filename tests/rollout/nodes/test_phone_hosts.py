@@ -40,7 +40,7 @@ def test_every_node_gets_what_is_connected_to_it_and_no_phone_has_two_nodes(conn
     serials = data.draw(st.lists(st.sampled_from(SERIALS), unique=True))
     lost = set(serials) - set().union(*connected)
     if lost:
-        with pytest.raises(ConfigError, match="connected to none of the job's") as caught:
+        with pytest.raises(ConfigError, match="not connected to any of the job's") as caught:
             claim_serials(serials, connected)
         assert all(serial in str(caught.value) for serial in lost)
         return
@@ -111,7 +111,7 @@ def test_nodes_with_one_address_are_named_by_their_ids_too():
         ({"hosts": {"shelf-1": {"adb_port": 70000}}}, r"adb_port=70000: must be a port"),
         ({"hosts": {"shelf-1": []}}, r"devices\.hosts\.shelf-1=\[\]: must be virtual:N"),
         ({"hosts": {"shelf-1": 5}}, r"devices\.hosts\.shelf-1=5: must be virtual:N"),
-        ({"source": "R58M"}, "one phone for 2 nodes; name the node that has it"),
+        ({"source": "R58M"}, "is one phone, but the job has 2 nodes; name the node that has it"),
         ({"source": "virtual:1"}, "2 nodes need a phone each"),
         ({"adb_port": 0}, r"devices\.adb_port=0: must be a port from 1"),
     ],

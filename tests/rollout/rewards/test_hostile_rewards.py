@@ -61,7 +61,9 @@ def test_a_function_of_any_names_is_called_by_names():
 
 
 def test_a_function_without_a_signature_is_a_config_error():
-    with pytest.raises(ConfigError, match=r"max: no signature found .* in a function of your own"):
+    with pytest.raises(
+        ConfigError, match=r"max: no signature found .* wrap it in a Python function"
+    ):
         RewardFunctions([RewardConfig(function="builtins:max")])
 
 
@@ -77,7 +79,9 @@ def test_a_process_that_cannot_be_started_is_an_error():
     os.close(free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, hard))
     try:
-        with pytest.raises(ConfigError, match=r"cannot be started: .*Too many open files"):
+        with pytest.raises(
+            ConfigError, match=r"cannot start a process for them: .*Too many open files"
+        ):
             functions("scores:behaves")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -113,8 +117,11 @@ RewardFunctions([RewardConfig(function=NAME)])
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("'__main__:mine'", "name the function's file: path/file.py:mine"),
-        ("__file__ + ':mine'", 'put what is not a definition below `if __name__ == "__main__":`'),
+        ("'__main__:mine'", "name the function's file, as in path/file.py:mine"),
+        (
+            "__file__ + ':mine'",
+            'move everything except definitions below `if __name__ == "__main__":`',
+        ),
     ],
 )
 def test_functions_of_a_script_that_starts_a_job_are_refused(name, why, tmp_path):

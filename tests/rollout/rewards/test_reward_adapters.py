@@ -235,5 +235,7 @@ def test_one_bad_episode_does_not_affect_the_rest_of_its_batch(by_reply):
 def test_batch_size_is_limited_by_the_function():
     with batch("one_by_one") as scorer:
         assert [scored.reward for scored in scorer.score_all([answered()] * 4)] == [1.0] * 4
-    with pytest.raises(ConfigError, match="in_no_batch: max_batch_size=0 must be a whole number"):
+    with pytest.raises(
+        ConfigError, match="in_no_batch: max_batch_size=0 must be a positive integer"
+    ):
         batch("in_no_batch")

@@ -170,7 +170,7 @@ def test_values_that_cannot_be_sent_are_left_out_of_infos_with_a_warning(obedien
     for _ in range(2):
         assert obedient.score(episode).reward == 1.0
     (record,) = caplog.records
-    assert "do not see info['page'] of X-v0, as it cannot be sent" in record.message
+    assert "do not receive info['page'] of X-v0, because it cannot be sent" in record.message
 
 
 def test_the_environments_own_reward_needs_no_process():

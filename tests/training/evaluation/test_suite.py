@@ -248,7 +248,7 @@ def test_a_model_that_has_changed_is_not_mixed_with_what_it_was(tiny_vlm, capsys
         ("[{name: a}, {name: b, env: Lake-v1}]", "task 'b': env.id: no environment 'Lake-v1'"),
         (
             "[{name: a}, {name: b, kwargs: {depth: 3}}]",
-            "task 'b': env.kwargs.depth: FrozenLake-v1 takes no such argument",
+            "task 'b': env.kwargs.depth: FrozenLake-v1 does not accept this argument",
         ),
         (
             "[{name: a, data: rows.jsonl, category: kin}]",
