@@ -11,7 +11,7 @@ from virtual_phone.errors import PhoneError
 from virtual_phone.spawn import spawn
 
 _LOOK_S = 0.5
-"""Interval at which to check that the phones are still running."""
+"""Seconds between checks that the phones are still running."""
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -27,13 +27,13 @@ def main() -> int:
     parser.add_argument("-n", "--num-phones", type=int, default=1, help="number of phones")
     parser.add_argument(
         "--app", action="append", dest="apps", metavar="MODULE:CLASS",
-        help="an app to install, also path/file.py:Class; may be repeated; default: a test app",
+        help="app to install, or path/file.py:Class; may be repeated (default: a test app)",
     )  # fmt: skip
     parser.add_argument("--size", type=_size, default=(720, 1280), help="default: 720x1280")
-    parser.add_argument("--tempo", default="real", help="real, or quick: gestures take no time")
-    parser.add_argument("--seed", type=int, default=0, help="seed of clocks and delays")
-    parser.add_argument("--faults", help="YAML file of what goes wrong, and when")
-    parser.add_argument("--auth", action="store_true", help="require authentication by key")
+    parser.add_argument("--tempo", default="real", help="real, or quick for instant gestures")
+    parser.add_argument("--seed", type=int, default=0, help="seed for clocks and delays")
+    parser.add_argument("--faults", help="YAML file with a fault plan")
+    parser.add_argument("--auth", action="store_true", help="require ADB key authentication")
     options = vars(parser.parse_args())
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -108,7 +108,7 @@ class DeviceState:
         self.show_now()
 
     def end_dialog(self, outcome: Outcome = "keep") -> None:
-        """Dismiss the dialog after a button press or the end of the fault."""
+        """Dismiss the dialog when a button is pressed or the fault ends."""
         dialog, self.dialog = self.dialog, None
         self.faults.forget("dialog")
         if dialog is not None and outcome == "close":

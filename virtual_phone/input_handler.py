@@ -141,7 +141,7 @@ class InputHandler:
         return done
 
     def _end_call(self) -> None:
-        """Hang up; without a call, turn the screen off."""
+        """Hang up, or turn the screen off if there is no call."""
         dialog = self._phone.dialog
         if dialog is not None and dialog.kind == "call":
             self._phone.end_dialog()

@@ -114,7 +114,7 @@ class PhoneDisplay:
             for package, state in shown.states.items():
                 files.write(state_path(package), state)
         except OSError as error:  # disk full, or the path is taken
-            self._phone.log.add("agentrl", f"state is not published: {error.strerror}", "E")
+            self._phone.log.add("agentrl", f"cannot publish the state: {error.strerror}", "E")
 
     def _now(self) -> VisibleState:
         """Return the current state, redrawing the frame if anything has changed."""

@@ -87,7 +87,7 @@ def load_class(reference: str) -> Any:
         paths = (Path(folder, module).resolve() for folder in ("", *sys.path))
         path = next((path for path in paths if path.is_file()), None)
         if path is None:
-            raise SettingError(f"{module}: no such file")
+            raise SettingError(f"{module}: this file does not exist")
         sys.path.insert(0, str(path.parent))
         module = path.stem
     try:
@@ -103,17 +103,18 @@ def _make_app(spec: AppSpec, cls: Any) -> App:
     try:
         app: App = cls(**spec.kwargs)
     except (TypeError, ValueError) as error:
-        raise SettingError(f"app {spec.app} rejects {dict(spec.kwargs)}: {error}") from error
+        raise SettingError(f"app {spec.app} rejects kwargs={dict(spec.kwargs)}: {error}") from error
     except (Exception, SystemExit) as error:
         raise SettingError(
-            f"app {spec.app} failed with {dict(spec.kwargs)}: {_describe(error)}"
+            f"app {spec.app} failed with kwargs={dict(spec.kwargs)}: {_describe(error)}"
         ) from error
     methods = (name for name in vars(App) if callable(vars(App)[name]) and name[0] != "_")
     missing = [name for name in methods if not callable(getattr(app, name, None))]
     missing += [n for n in ("package", "activity") if not isinstance(getattr(app, n, None), str)]
     if missing:
         raise SettingError(
-            f"{spec.app} is not an app: it lacks {', '.join(missing)} (virtual_phone.apps.app.App)"
+            f"{spec.app} is not an app, because it does not define {', '.join(missing)} "
+            "(see virtual_phone.apps.app.App)"
         )
     return app
 

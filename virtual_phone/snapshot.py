@@ -167,7 +167,7 @@ def _make_dialog(state: Mapping[str, Any] | None) -> Dialog | None:
         return None
     kind = next((kind for kind in KINDS if kind == state["kind"]), None)
     if kind is None:
-        raise ValueError(f"there is no dialog {state['kind']!r}")
+        raise ValueError(f"unknown dialog {state['kind']!r}")
     return Dialog(kind=kind, package=str(state["package"]))
 
 

@@ -72,12 +72,15 @@ class VirtualPhones:
                 return True
             code = self._process.returncode
             if self._num_restarts >= _MAX_RESTARTS:
-                log.error("the virtual phones have ended %d times: giving up", _MAX_RESTARTS + 1)
+                log.error(
+                    "the process of the virtual phones has ended %d times; not restarting it again",
+                    _MAX_RESTARTS + 1,
+                )
                 return False
             self._num_restarts += 1
             log.warning(
-                "the process of the virtual phones ended (exit code %d); starting them again "
-                "(%d of at most %d times)",
+                "the process of the virtual phones ended with exit code %d; restarting it (%d of "
+                "at most %d times)",
                 code,
                 self._num_restarts,
                 _MAX_RESTARTS,
@@ -86,7 +89,7 @@ class VirtualPhones:
             try:
                 self._process, _ = _start_process(self._spec, deadline_s)
             except PhoneError as error:
-                log.warning("the virtual phones did not start: %s", error)
+                log.warning("restarting the virtual phones failed: %s", error)
             return True
 
     def close(self) -> None:
@@ -164,7 +167,7 @@ def _check_values(
     effect_delay_ms: tuple[float, float] | None,
 ) -> None:
     if tempo not in EFFECT_DELAY_MS:
-        raise SettingError(f"tempo={tempo!r}: virtual phones are {' or '.join(EFFECT_DELAY_MS)}")
+        raise SettingError(f"tempo={tempo!r} must be {' or '.join(EFFECT_DELAY_MS)}")
     low, high = effect_delay_ms or (0, 0)
     least, most = _SIDES
     are_sides = least <= min(size) <= max(size) <= most
@@ -222,8 +225,8 @@ def _first_line(process: "subprocess.Popen[bytes]", deadline_s: float) -> bytes:
         chunk = os.read(fd, 65536)
         if not chunk:
             raise StartError(
-                f"the process of the virtual phones ended with code {process.wait()} before it "
-                "was ready; its output is above"
+                f"the process of the virtual phones ended with exit code {process.wait()} before "
+                "it was ready; see its output above"
             )
         line += chunk
     return line

@@ -279,9 +279,9 @@ def test_garbage_on_the_port_does_not_disturb_the_phone(phones: VirtualPhones) -
         ("no.such.module:App", "cannot be imported"),
         (
             ("virtual_phone.apps.probe_app:ProbeApp", {"color": 1}),
-            "rejects {'color': 1}",
+            "rejects kwargs={'color': 1}",
         ),
-        ("json:JSONDecoder", "json:JSONDecoder is not an app: it lacks launch"),
+        ("json:JSONDecoder", "json:JSONDecoder is not an app, because it does not define launch"),
         ("os:getcwd", "is not an app"),
         ("os:sep", "not callable"),
         ("sys:exit", "sys:exit failed with"),

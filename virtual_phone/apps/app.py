@@ -88,7 +88,7 @@ class App(Protocol):
     def render(self, width: int, height: int) -> Image:
         """Render the app's area, uint8[height, width, 3]; a pure function of the state.
 
-        Frames keep the returned array, so do not draw into it later.
+        Frames keep a reference to the returned array, so do not modify it later.
         """
 
     def state(self) -> Mapping[str, Any]:

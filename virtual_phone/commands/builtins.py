@@ -386,7 +386,7 @@ def trap(ctx: CommandContext) -> int:
     action = "" if action == "-" else action
     signals = [name for name in names if name not in ("0", "EXIT")]
     if action and signals:
-        raise UsageError(f"{signals[0]}: a virtual phone runs the action of EXIT only")
+        raise UsageError(f"{signals[0]}: a virtual phone supports only EXIT")
     if len(names) > len(signals):
         ctx.shell.state.exit_trap = action
     return 0

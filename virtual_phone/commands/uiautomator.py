@@ -69,8 +69,8 @@ def _front(phone: VirtualPhone) -> tuple[str, Sequence[View]]:
     try:
         children = views() if callable(views) else []
     except Exception:
-        # Show an app that fails to describe its views as having none.
-        log.exception("views of %s failed", package)
+        # Treat an app whose `views` fails as an app without views.
+        log.exception("views() of %s failed", package)
         children = []
     return package, children
 

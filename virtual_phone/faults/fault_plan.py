@@ -106,10 +106,10 @@ def read(values: object) -> FaultPlan:
     phones = _mapping("phones", tree.get("phones") or {}, None)
     for number in phones:
         if not str(number).isdecimal():
-            raise SettingError(f"faults.phones: {number!r} is not a phone number (0, 1, ...)")
+            raise SettingError(f"faults.phones: {number!r} is not a phone number; use 0, 1, ...")
     seed = tree.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int):
-        raise SettingError(f"faults.seed is {seed!r}; it must be a whole number")
+        raise SettingError(f"faults.seed is {seed!r}; it must be an integer")
     return FaultPlan(
         seed=seed,
         all=_phone("faults.all", tree.get("all") or {}),
@@ -136,7 +136,7 @@ def _event(key: str, values: object) -> ScheduledFault:
     tree = _mapping(key, values, ("fault", "value", "probability", *_WHEN))
     for name in ("fault", "value"):
         if tree.get(name) is None:
-            raise SettingError(f"{key} lacks {name}")
+            raise SettingError(f"{key}.{name} is required")
     fault = str(tree["fault"])
     probability = tree.get("probability", 1.0)
     is_number = isinstance(probability, int | float) and not isinstance(probability, bool)
@@ -144,7 +144,9 @@ def _event(key: str, values: object) -> ScheduledFault:
         raise SettingError(f"{key}.probability is {probability!r}; it must be from 0 to 1")
     when = {name: _when(f"{key}.{name}", tree.get(name)) for name in _WHEN}
     if when["every_s"] is not None and Distribution.parse(when["every_s"]).low < _MIN_INTERVAL_S:
-        raise SettingError(f"{key}.every_s is {tree['every_s']!r}; at least {_MIN_INTERVAL_S:g}")
+        raise SettingError(
+            f"{key}.every_s is {tree['every_s']!r}; it must be at least {_MIN_INTERVAL_S:g}"
+        )
     return ScheduledFault(
         fault=fault,
         value=_value(key, fault, tree["value"]),
@@ -160,7 +162,7 @@ def _value(key: str, name: str, value: object) -> str:
     text = "" if value is None else str(value)
     try:
         if not text:
-            raise ValueError(f"{name} lacks a value")
+            raise ValueError(f"{name} needs a value")
         faults.check(name, text)
     except ValueError as error:
         raise SettingError(f"{key}: {error}") from error
@@ -185,7 +187,8 @@ def _mapping(key: str, values: object, names: tuple[str, ...] | None) -> Mapping
     for name in values:
         if names is not None and name not in names:
             raise SettingError(
-                f"{key} has no {name!r}{did_you_mean(str(name), names)}. It has: {', '.join(names)}"
+                f"{key} has no key {name!r}{did_you_mean(str(name), names)}. "
+                f"Its keys are {', '.join(names)}"
             )
     return values
 

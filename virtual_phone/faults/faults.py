@@ -8,13 +8,13 @@
     offline_s       unreachable for this many seconds, then back on the same port; happens once
     reboot          unreachable for this many seconds, with all apps stopped; happens once
     capture         truncated, black, header, empty, secure or stale
-    front           package to bring to the front; BACK, HOME and `am start` leave it
+    front           package to bring to the front, until BACK, HOME or `am start`
     dialog          anr, crash, call, permission, install or update: covers the app until a button
                     is pressed
     second_display  the focused window of a second, dark display
     user            number of the user in front; installed apps belong to that user alone
     rotation        0 to 3: orientation in which the phone is held
-    input           lost: touches are accepted but ignored; or the window that takes them
+    input           lost: touches are accepted but ignored; or the window that receives them
     focus           focused window that `dumpsys window` reports, or null, whatever is shown
     slow_start_s    extra duration of `am start`
     publish_late_s  delay between an app's visible and its published state
@@ -146,7 +146,7 @@ def name_of(property: str) -> str | None:
 
 
 class Faults:
-    """Active faults of one phone."""
+    """The active faults of one phone."""
 
     def __init__(self, source: random.Random, on_change: Callable[[str, str, str], None]) -> None:
         self.slow_services = False

@@ -1,7 +1,7 @@
 """ADB authentication: which computers a phone accepts.
 
 The computer signs a random token with its RSA key. If the phone does not know the key, it asks its
-user. Public keys use Android's own format:
+user whether to accept it. Public keys use Android's own format:
 https://android.googlesource.com/platform/system/core/+/HEAD/libcrypto_utils/android_pubkey.cpp
 """
 

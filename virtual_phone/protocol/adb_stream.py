@@ -94,7 +94,7 @@ class Stream:
         self._out.append(data)
         self._num_waiting += len(data)
         self.connection.held += len(data)
-        # A client that opens streams without reading them would fill the memory.
+        # A client that opens streams without reading from them would exhaust the memory.
         if self.connection.is_full:  # the client has stopped reading
             self._drop(cancel=not self._finishing)
             self.connection.close_stream(self)
@@ -124,14 +124,14 @@ class Stream:
         self._data_arrived.notify()
 
     def on_ack(self, remote: int) -> None:
-        """Handle that the client took the last packet, or accepted a stream opened by the phone."""
+        """Handle an ack of the last packet, or of a stream that the phone opened."""
         if self._waiting_for_ack:
             self.remote = self.remote or remote
             self._waiting_for_ack = False
             self._pump()
 
     def on_close(self) -> None:
-        """Handle that the client closed the stream or is gone."""
+        """Handle the end of the stream, closed by the client or lost with its connection."""
         self._drop(cancel=not self.outlives_client_s and not self._finishing)
         if self.task is not None and not self.task.done() and 0 < self.outlives_client_s < math.inf:
             self.connection.later(self.outlives_client_s, self.task.cancel)

@@ -94,7 +94,7 @@ class SendQueue:
             self._loop.call_soon(self._flush)
 
     def close(self) -> None:
-        """Send as much as the socket accepts and drop the rest; the socket stays open."""
+        """Send as much as the socket accepts, and drop the rest; the socket stays open."""
         self._loop.remove_writer(self._sock)
         with contextlib.suppress(OSError):
             self._send()

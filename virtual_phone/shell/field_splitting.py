@@ -46,7 +46,7 @@ class Field:
         return "".join(self._pieces)
 
     def paths(self, files: FileSystem, folder: str) -> list[str]:
-        """Return the paths that match the field as a pattern, or its text if there are none."""
+        """Return the paths that match the field as a pattern, or its text if no path matches."""
         plain = True
         for piece, quoted in zip(self._pieces, self._is_quoted, strict=True):
             plain = plain and (quoted or PATTERN_CHARACTERS.isdisjoint(piece))

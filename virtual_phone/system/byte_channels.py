@@ -13,7 +13,7 @@ _ROOM = 1 << 18
 
 
 class Channel(Protocol):
-    """An end of a connection: an ADB stream to the computer, or a socket inside the phone."""
+    """One end of a connection: an ADB stream to the computer, or a socket inside the phone."""
 
     async def read(self) -> bytes:
         """The next chunk; empty at the end."""
@@ -80,7 +80,7 @@ class Pipe:
 
 
 class PipeSocket:
-    """An end of a connection inside the phone; data sent after the other end closes is lost."""
+    """One end of a connection inside the phone; data sent after the other end closes is lost."""
 
     def __init__(self, incoming: Pipe, outgoing: Pipe) -> None:
         self._incoming = incoming

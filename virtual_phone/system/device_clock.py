@@ -3,7 +3,7 @@
 import time
 
 _UPTIME_S = 3600.0
-"""Initial uptime of a new phone: programs distrust phones that have just booted."""
+"""Initial uptime of a new phone, because some programs distrust phones that have just booted."""
 
 
 class DeviceClock:

@@ -22,7 +22,7 @@ _DELIMITER = b"\x00\x00\x00\x01\x09\xf0"
 
 
 class EncoderMissing(Exception):
-    """H.264 encoder is not installed; the message says what to install."""
+    """The H.264 encoder is not installed; the message says what to install."""
 
 
 def load_av() -> ModuleType:
@@ -30,7 +30,9 @@ def load_av() -> ModuleType:
     try:
         import av
     except ImportError as error:
-        raise EncoderMissing("needs PyAV: pip install 'agentrl-screens[stream]'") from error
+        raise EncoderMissing(
+            "PyAV is not installed; run: pip install 'agentrl-screens[stream]'"
+        ) from error
     return av
 
 

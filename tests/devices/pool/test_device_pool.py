@@ -350,7 +350,7 @@ async def test_virtual_phones_whose_process_dies_are_started_again(
                 async with pool.lease(60) as phone:
                     await asyncio.to_thread(phone.shell, "true")
         assert len(pids) == 4
-        assert caplog.text.count("starting them again") == 3
+        assert caplog.text.count("; restarting it") == 3
         start = time.monotonic()
         with pytest.raises(PoolEmpty, match="all phones have failed"):
             async with pool.lease(60) as phone:

@@ -298,7 +298,7 @@ async def test_an_observation_out_of_bounds_is_logged_once(caplog) -> None:
 
 @SLOW_TOO
 async def test_an_environment_of_old_gym_is_explained(processes: int) -> None:
-    for kwargs, message in (({}, "reset() returned a ndarray"), ({"seeded": False}, "no seed")):
+    for kwargs, message in (({}, "reset() returned a ndarray"), ({"seeded": False}, "a seed")):
         config = job(processes, f"{ID.partition(':')[0]}:OldGym", **kwargs)
         with pytest.raises(WorldError, match=re.escape(message) + ".*, as in the old"):
             await play(config, [1])

@@ -52,7 +52,7 @@ def test_a_player_that_answers_at_greater_length_is_only_a_warning_without_demon
 
 
 def test_a_first_prompt_without_room_for_a_reply_is_an_error(model: Path) -> None:
-    with pytest.raises(ConfigError, match=r"max_context has no room for .*first prompt has \d+ tokens"):
+    with pytest.raises(ConfigError, match=r"max_context has no room .*first prompt has \d+ tokens"):
         lengths(job(f"model.path={model}", "rollout.max_context=401"))
 
 

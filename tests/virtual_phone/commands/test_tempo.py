@@ -73,5 +73,5 @@ async def test_finger_that_rests_is_no_tap() -> None:
 
 
 def test_unknown_tempo_is_rejected() -> None:
-    with pytest.raises(SettingError, match="tempo='fast': virtual phones are real or quick"):
+    with pytest.raises(SettingError, match="tempo='fast' must be real or quick"):
         spawn(1, tempo="fast")  # type: ignore[arg-type]

@@ -152,7 +152,7 @@ def test_a_script_with_a_syntax_error_runs_nothing(script: str) -> None:
         ("echo {a,b}", "sh: {...,...}: brace expansion is not supported"),
         ("echo {a,$PWD}", "sh: {...,...}: brace expansion is not supported"),
         ("set -Q", "set: -Q: unknown option"),
-        ("trap 'echo no' INT", "trap: INT: a virtual phone runs the action of EXIT only"),
+        ("trap 'echo no' INT", "trap: INT: a virtual phone supports only EXIT"),
         ("read -t 1 x", "read: Unknown option 't' (see \"read --help\")"),
         ("typeset -i x=1", "typeset: Unknown option 'i' (see \"typeset --help\")"),
         ("ls -Q /", "ls: Unknown option 'Q' (see \"ls --help\")"),

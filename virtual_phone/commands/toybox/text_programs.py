@@ -142,7 +142,7 @@ async def _run(
     try:
         from bashkit import Bash
     except ImportError:
-        return ctx.fail(f"{ctx.name}: the computer lacks the Python package bashkit", 127)
+        return ctx.fail(f"{ctx.name}: the Python package bashkit is not installed here", 127)
     encode, decode = _codecs([*files.values(), stdin], is_binary)
     inputs = {path: encode(content) for path, content in files.items()}
     # Take the interpreter out of the pool while it runs: other phones may run programs too.
