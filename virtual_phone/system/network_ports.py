@@ -1,6 +1,6 @@
 """Ports inside one phone: listeners and connections.
 
-They are not ports of this machine: as on a real phone, a phone's port 8080 is its own.
+They are separate from this machine's ports and from other phones' ports, as on real phones.
 """
 
 import re
