@@ -124,7 +124,7 @@ class Judge:
         self._cache = None if cache is None else Path(cache).expanduser()
         self._lock = threading.Lock()
         self._reasons: dict[str, str] = {}
-        """Reasons by the id of the episode."""
+        """Reasons by episode id."""
 
     async def __call__(self, episode: Episode) -> float:
         """Return the score of an episode, concurrently with other episodes; see `grade`."""

@@ -1,6 +1,6 @@
 """Run math-verify with a deadline and a memory limit, each comparison in its own process.
 
-Comparing a model's answer may take forever, or all memory, in code that no signal interrupts.
+Comparing a model's answer may never end, or use up the memory, in code that no signal interrupts.
 """
 
 import gc

@@ -48,7 +48,7 @@ class PhoneDisplay:
         self._last_due_s = 0.0
         self._frame_key: tuple[object, ...] = ()
         self._frame_area: Image | None = None
-        """App image in the last frame; a changed app draws a new image."""
+        """App image in the last frame; an app whose state has changed draws a new image."""
         self._changed = Wakeup()
         self.on_show: Callable[[], None] = lambda: None
         """Called when a new state becomes visible."""

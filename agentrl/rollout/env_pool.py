@@ -50,7 +50,7 @@ class EnvPool(Protocol):
             name: the environment's name in `mixture`; empty for the job's own.
 
         Raises:
-            NoDevice: no phone is left, or several times in a row none became free in time.
+            NoDevice: no phone is left, or no phone became free in time several times in a row.
         """
 
     def close(self) -> None:

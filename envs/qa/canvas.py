@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from agentrl.types import Image
 
 _FINER = 4
-"""Supersampling factor: shapes are drawn aliased, then averaged, so all math is integer."""
+"""Supersampling factor: shapes are drawn aliased, then averaged, with integer math only."""
 
 Point = tuple[float, float]
 Color = tuple[int, int, int]

@@ -44,7 +44,8 @@ def screencap(ctx: CommandContext) -> int:
         return ctx.fail("Capturing failed.")
     known = "" if files or is_png else ctx.environment.get(KNOWN_SCREEN, "")
     if known == SENT:
-        if ctx.phone.faults.slow_services:  # fail: the faults apply when the client opens a service
+        # These faults apply when a client opens a service, so fail to make the client open one.
+        if ctx.phone.faults.slow_services:
             return 1
         known = ctx.environment.get(_SENT_SCREEN, "none")
     image = screen_capture.png(ctx.phone) if is_png else screen_capture.raw(ctx.phone, known)

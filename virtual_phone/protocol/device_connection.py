@@ -273,7 +273,7 @@ class DeviceConnection:
             self._answer_handshake(self._authenticator.reply(packet.arg0, packet.payload))
 
     def _on_connect(self, packet: Packet) -> None:
-        """Handle the client's introduction; a repeated introduction restarts the connection."""
+        """Handle the client's CNXN packet; a repeated CNXN restarts the connection."""
         for stream in list(self._streams.values()):
             stream.on_close()
         self._streams.clear()

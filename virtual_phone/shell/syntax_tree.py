@@ -19,7 +19,7 @@ class ShellSyntaxError(Exception):
 
 
 class WordPart(NamedTuple):
-    """Part of a word."""
+    """A literal or an expansion within a word."""
 
     kind: Kind
     """`text` is literal; `name` is replaced by a parameter's value, `script` by a script's output

@@ -15,14 +15,14 @@ from virtual_phone.types import Image
 
 RGBA_8888 = 1
 CHANGES = 0
-"""Takes the place of a pixel format if only the differences from the client's last frame follow.
+"""Used instead of a pixel format if only the differences from the client's last frame follow.
 Not an Android format."""
 SRGB = 1
 KNOWN_SCREEN = "AGENTRL_KNOWN_SCREEN"
 """Variable with which a `screencap` client requests changes only: the token of its last frame,
 `none` or `SENT`. Real phones ignore it."""
 SENT = "sent"
-"""Takes the place of a token: the last frame sent by the same shell."""
+"""Used instead of a token for the last frame sent by the same shell."""
 _HEADER = struct.Struct("<4I")
 HEADER_BYTES = _HEADER.size
 CHANGES_HEADER = struct.Struct("<16s16sI")

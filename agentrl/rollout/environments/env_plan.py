@@ -79,7 +79,7 @@ class EnvPlan:
 
     @cached_property
     def stop_texts(self) -> tuple[str, ...]:
-        """Texts that end a reply in the configured dialect."""
+        """Stop strings of the configured dialect."""
         dialect = self.settings.dialect
         return () if dialect is None else tuple(DIALECT.resolve(dialect).stop)
 
@@ -323,7 +323,7 @@ def close_env(instance: "gymnasium.Env[Any, Any]", name: str) -> None:
 def with_text_actions(instance: "gymnasium.Env[Any, Any]") -> "gymnasium.Env[Any, Any]":
     """Replace a text action space that cannot be sampled with `AnyText`.
 
-    MiniWoB and BrowserGym have such spaces, which contain all texts.
+    MiniWoB and BrowserGym have such spaces, which contain every string.
     """
     space = instance.action_space
     if isinstance(space, gymnasium.spaces.Text) or not is_text_space(space):

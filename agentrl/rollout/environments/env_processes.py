@@ -41,9 +41,9 @@ log = logging.getLogger(__name__)
 _ITS_PROCESS = "its process (env.processes)"
 _START_S = 60.0
 _ANSWER_S = 2.0
-"""Seconds a process has to show that it is not hanging."""
+"""Seconds within which a process that is not hanging answers a probe."""
 _END_S = 5.0
-"""Seconds a process has to end once nothing keeps it alive."""
+"""Seconds to wait for a process to end once its connections are closed or broken."""
 _MEMORY_CHECK_S = 10.0
 """Seconds between measurements of a process's memory."""
 _GROWTH_BYTES = 1 << 30
@@ -68,7 +68,7 @@ class EnvProcesses:
     def make(
         self, env: EnvPlan, render_mode: str | None, deadline_s: float
     ) -> "gymnasium.Env[Any, Any]":
-        """Make an environment with its wrappers, in the next shared process or its own.
+        """Make an environment with its wrappers, in the next shared process or a separate one.
 
         Raises:
             EnvError: the process did not start.
@@ -328,7 +328,7 @@ class EnvInProcess(gymnasium.Env[Any, Any]):
                 # A late answer must not be mistaken for the answer to a later call.
                 self._connection.close()
                 raise
-        # Memory-hungry helpers, such as a browser, often start only with the first episode.
+        # Child processes that need much memory, such as a browser, often start with an episode.
         if what != "make":
             self._process.check_memory(self._config.id)
         try:
@@ -345,7 +345,7 @@ class EnvInProcess(gymnasium.Env[Any, Any]):
 
 def main(control_fd: int) -> None:
     """Serve environments to the parent until it closes the control connection."""
-    # An environment may print or close the standard streams: the parent uses other descriptors.
+    # An environment may print or close the standard streams, so the parent uses other descriptors.
     os.dup2(2, 1)
     # Make a crash in native code print the Python line that led to it.
     faulthandler.enable()

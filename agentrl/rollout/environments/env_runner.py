@@ -117,7 +117,7 @@ def _check_info(info: Any) -> Mapping[str, Any]:
 
 
 def _state_key(observation: Observation, coarsen: Callable[[Image], Image] | None = None) -> str:
-    """Return an observation's digest; with `coarsen`, images that look alike share one."""
+    """Return an observation's digest; with `coarsen`, similar images share a digest."""
     digest = hashlib.blake2b(observation.text.encode("utf-8", "replace"), digest_size=16)
     for image in observation.images:
         digest.update(str(image.shape).encode() + (coarsen(image) if coarsen else image).tobytes())
@@ -293,7 +293,7 @@ class EnvRunner:
         with boundary(EnvError, name):
             try:
                 observation, reward, terminated, truncated, info = step_env(self._env, action)
-            # Only translators may blame the agent, not environments.
+            # Only a translator may raise ActionError: the agent is not at fault if a step fails.
             except ActionError as error:
                 raise EnvError(f"{name()}: {describe_error(error)}") from error
             self._turn += 1

@@ -83,8 +83,8 @@ def load_rewards(specs: Sequence[RewardSpec]) -> list[LoadedReward]:
 def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedReward:
     """Return a configured function, whatever its signature.
 
-    A class is instantiated with its kwargs. A function is called if the kwargs leave no argument
-    open, as it must then return the reward function.
+    A class is instantiated with its kwargs. A function is called if the kwargs bind all of its
+    parameters, as it must then return the reward function.
 
     Raises:
         ConfigError: the function does not exist, cannot be called, or does not accept its kwargs.

@@ -47,7 +47,7 @@ class RewardPool:
         rewards: the functions, which are loaded only in the process.
         deadline_s: time limit for a function call, in seconds.
         setting: the deadline's setting, for messages.
-        form: the playing model's chat format, for functions that get texts in it.
+        form: the playing model's chat format, for functions that receive text in this format.
         retries: whether to retry a failed batch call for each episode alone.
 
     Raises:
@@ -189,7 +189,7 @@ def _is_own_function(target: str) -> bool:
 
 
 def _most_processes(computing: float) -> int:
-    """Return how many processes may run next to the engines, given each's share of computing."""
+    """Return how many processes may run alongside the engines, given the CPU share of each."""
     # The measured fraction may exceed 1.
     count = cores() / 2 / max(computing, 0.01) + 0.1
     return max(1, min(_MAX_PROCESSES, int(count)))

@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 _FLUSH_S = 0.02
 """Seconds a result may wait to be sent together with others."""
 _BEAT_S = 0.25
-"""Seconds between signs of life while asynchronous functions let the event loop run."""
+"""Seconds between heartbeats while asynchronous functions do not block the event loop."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -215,7 +215,7 @@ class RewardProcess:
         # Our own errors are deliberate, so the call is not retried.
         except AgentRLError as error:
             results = [error] * len(jobs)
-        # Ctrl-C does not reach this process, so even a KeyboardInterrupt is the function's.
+        # Ctrl-C does not reach this process, so even a KeyboardInterrupt comes from the function.
         except BaseException as error:
             if len(jobs) > 1 and self._spec.retries:
                 for job in jobs:

@@ -38,11 +38,11 @@ log = logging.getLogger(__name__)
 _LOOK_S = 0.25
 """Seconds between checks of a call's deadline."""
 _END_S = 2.0
-"""Seconds for a process to end after its connection is closed."""
+"""Seconds that a process may take to end after its connection is closed."""
 _LOAD_S = 330.0
-"""Seconds for a process to import its functions; an import may compile a kernel."""
+"""Seconds that a process may take to import its functions; an import may compile a kernel."""
 _PATIENCE = 3
-"""Number of deadlines that an episode waits behind hanging episodes."""
+"""Number of deadlines after which an episode that waits for hanging ones is given up."""
 
 
 class PooledProcess:
@@ -89,7 +89,7 @@ class PooledProcess:
             try:
                 if self._process is None:
                     self._start()
-            # The functions loaded before, so fail the episodes, not the job.
+            # The functions have loaded before, so fail only the episodes, not the job.
             except ConfigError as error:
                 self._fail(jobs, RewardError(str(error)))
                 continue
@@ -273,7 +273,7 @@ class PooledProcess:
         if wall_s > 0:
             mean_s, before = wall_s / len(done), self._mean_s
             self._mean_s = mean_s if before is None else 0.5 * (mean_s + before)
-        # On results, callers submit their next episodes, which are then sent together.
+        # Callers react to results by submitting their next episodes, which are sent together.
         with self._queue.changed:
             jobs = [self._outstanding.pop(id, None) for id, *_ in done]
             self._answering = len(jobs)

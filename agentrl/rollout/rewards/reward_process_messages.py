@@ -42,7 +42,7 @@ class ProcessSpec:
     deadline: str
     """The deadline as text for messages, including the setting's name."""
     end: str
-    """Token that ends a reply, for functions that get texts in the model's chat format."""
+    """Token that ends a reply, for functions that receive text in the model's chat format."""
     retries: bool
     """Whether to retry a failed batch call for each episode alone."""
 

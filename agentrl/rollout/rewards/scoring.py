@@ -42,7 +42,7 @@ class RewardFunctions:
         rewards: the functions. A class is instantiated once with its kwargs, and the object is
             called without them.
         deadline_s: time limit for a function call, in seconds.
-        form: the playing model's chat format, for functions that get texts in it.
+        form: the playing model's chat format, for functions that receive text in this format.
         setting: the deadline's setting, for messages.
         retries: whether to retry a failed batch call for each episode alone.
 

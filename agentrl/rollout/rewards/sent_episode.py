@@ -1,4 +1,4 @@
-"""Send episodes to another process, fetching fields that few reward functions read on demand.
+"""Send episodes to another process, except fields that few functions read: fetch them on demand.
 
 50 screens are 138 MB, and the ids of 50 prompts take longer to send than all text of the episode.
 """

@@ -127,7 +127,7 @@ class NumberGameRandom(NumberGameExpert):
 
 
 def _names(info: Mapping[str, Any]) -> Sequence[str]:
-    """Return the names of the cards' positions in the reasoning."""
+    """Return the names of the cards' positions that the reasoning uses."""
     cards = len(info["numbers"])
     return PLACES if cards == 3 and not info.get("moved") else [str(card) for card in range(cards)]
 

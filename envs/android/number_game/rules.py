@@ -5,7 +5,7 @@ the largest number, yellow for the second largest (the middle one of three), red
 A right pick adds 10 to the score, a wrong one subtracts 10. With `memory` the lamp is shown first,
 while the cards lie face down, and goes out when they are turned.
 
-With `timed` a round lasts a number of touches: a clock in seconds would not be reproducible. The
+With `timed` a round lasts a number of touches, as a clock in seconds would not be reproducible. The
 clock restarts in each round and runs while a card can be picked: every touch that picks no card
 takes one unit, wherever it lands. When it runs out, the round is lost as if by a wrong pick: 10
 points are subtracted, the cards are locked, the right one is revealed, and the button opens the
@@ -108,7 +108,7 @@ class NumberGameState:
 
     @property
     def tip(self) -> str | None:
-        """The irrelevant line of the current round, with `distractor`."""
+        """The current round's irrelevant line; None without `distractor`."""
         if not self.level.distractor:
             return None
         return draw_tip(self.seed, self.index, self.level.numbers)

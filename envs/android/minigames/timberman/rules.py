@@ -2,8 +2,8 @@
 
 A man stands on one side of a tree. A chop on a side moves him there and removes the lowest piece of
 the trunk; everything above comes down by one. A branch on his side at his height, before or after
-that, ends the game, and the chop does not count. Time is a bar that runs out: each tick takes one
-unit, each chop adds two up to its length, and the game is also lost when it is empty.
+the chop, ends the game, and the chop does not count. The remaining time is a bar: each tick takes
+one unit, each chop adds two, up to the bar's length, and the game is also lost when it is empty.
 """
 
 from collections.abc import Mapping
