@@ -164,7 +164,7 @@ class RequestQueue:
 
 
 class FailureLog:
-    """Log of why episodes are discarded; repeats are counted, as a reward may fail every time."""
+    """Log of failed episodes; repeated failures are only counted, as many may be alike."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -190,7 +190,7 @@ class FailureLog:
 
 
 class Collector:
-    """Collects requested episodes from workers, in slots that each play one episode at a time.
+    """Collects the requested episodes from workers, in slots that each play one episode at a time.
 
     An episode that may have crashed its environment's process is replayed alone at the end, so that
     it cannot harm others; if it crashes again, it stays void. An episode's first crash does not
@@ -201,7 +201,7 @@ class Collector:
         max_refills: maximum number of void episodes to replace; evaluation episodes that could not
             be scored are never replaced.
         progress: updated after each episode.
-        failures: logs why episodes are void; share it between collections that may fail alike.
+        failures: logs why episodes are void; share it between collections with the same failures.
     """
 
     def __init__(
@@ -333,7 +333,7 @@ class Collector:
 
     async def _wait_for_request(self) -> None:
         """Wait until a request may be taken."""
-        # Even when all requests have been taken, some may come back.
+        # Even when all requests have been taken, some may be requeued.
         while not (
             (self._queue and not self._is_suspect_playing)
             or (self._suspects and not self._queue and self._num_playing == 0)

@@ -23,7 +23,7 @@ from agentrl.rollout.workers.rollout_actor import RolloutActor
 log = logging.getLogger(__name__)
 
 CLOSE_S = 30.0
-"""Seconds an actor may take to close its engine and phones before it is killed."""
+"""Seconds that an actor may take to close its engine and phones before it is killed."""
 _PHONE_POOL = "the shared phone pool"
 
 

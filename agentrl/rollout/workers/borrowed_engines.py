@@ -38,7 +38,7 @@ class BorrowedEngines(TokenEngine):
         """See Engine.start."""
 
         async def start(actor: Any) -> None:
-            # A worker that died is being replaced.
+            # If a worker has died, its replacement starts its own engine.
             with contextlib.suppress(WorkerLost):
                 deadline_s = self.settings.start_deadline_s
                 await ray_cluster.await_result(actor.start_engine.remote(), _WHO, deadline_s)
@@ -74,7 +74,7 @@ class BorrowedEngines(TokenEngine):
 
     async def load_weights(self, path: Path, version: int) -> None:
         """Raise an error: the owners load the weights."""
-        raise EngineError("borrowed engines get their weights from the workers that have them")
+        raise EngineError("borrowed engines get their weights from the workers that own them")
 
     async def close(self) -> None:
         """Do nothing: the owners close the engines."""

@@ -31,7 +31,7 @@ from agentrl.types import Episode, Observation, ScoredEpisode, Split, Turn
 
 
 class RolloutWorker:
-    """The `Rollouts` of one process: the k-th of n that share phones and concurrency."""
+    """The `Rollouts` of one process, the k-th of n processes that share phones and concurrency."""
 
     def __init__(
         self,
@@ -177,8 +177,8 @@ class RolloutWorker:
         scored, failure = await self.record(request, episode)
         if failure is not None and self._plan.rollout.reward_failure == "error":
             raise RewardError(
-                f"{episode.id}: {failure}. With rollout.reward_failure=void the episode would be "
-                "replaced instead"
+                f"{episode.id}: {failure}. Set rollout.reward_failure=void to replace such "
+                "episodes instead"
             )
         return scored
 

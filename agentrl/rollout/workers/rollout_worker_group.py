@@ -22,7 +22,7 @@ from agentrl.weight_sync.engine_link import EngineLink
 log = logging.getLogger(__name__)
 
 _CHECK_S = 1.0
-"""Seconds between checks, during a collection, that workers are left."""
+"""Seconds between checks, during a collection, that any workers are left."""
 
 
 class RolloutWorkerGroup:

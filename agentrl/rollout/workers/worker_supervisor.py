@@ -26,7 +26,7 @@ _NODE_POLL_S = 2.0
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SupervisedWorker:
-    """One worker, with its actor or, while that is being replaced, how the last actor died."""
+    """One worker, with its actor or, while the actor is being replaced, how the last one died."""
 
     supervisor: "WorkerSupervisor"
     number: int
@@ -77,7 +77,7 @@ class SupervisedWorker:
         deadline_s = play_deadline_s(*self.room, starter.plan.rollout)
         try:
             while not (await asyncio.wait({playing}, timeout=deadline_s))[0]:
-                # Slow engine batches are fine: kill the actor only if it does not answer.
+                # Engine batches may be slow, so kill the actor only if it does not answer.
                 with contextlib.suppress(WorkerLost):
                     await result(self, lambda one: one.actor.ping.remote(), starter.start_s)
             scored: ScoredEpisode = playing.result()
@@ -167,7 +167,7 @@ class WorkerSupervisor:
         """Check that workers that play, and engines if any are used, are left.
 
         Raises:
-            WorkerLost: none is left, and none is being replaced.
+            WorkerLost: no such worker is left or being replaced.
         """
         for needed in filter(None, (self.players, self.engines)):
             if not any(worker.is_left for worker in needed):
@@ -270,7 +270,7 @@ class WorkerSupervisor:
         if worker.actor is not actor:
             return
         worker.actor, worker.is_current, worker.lost = None, False, str(error)
-        # The actor may just hang. Its engine and child processes end with it.
+        # The actor may only hang, so kill it; its engine and child processes end with it.
         ray.kill(actor)
         hint = self.starter.plan.tasks[""].train.crash_hint()
         log.warning("%s on %s is lost: %s%s", worker.name, self.node_of(worker).name, error, hint)
@@ -305,7 +305,7 @@ class WorkerSupervisor:
                     worker.name, node.name, worker.attempts, most,
                 )  # fmt: skip
                 return
-        log.warning("giving up on %s: reached rollout.max_worker_restarts=%d", worker.name, most)
+        log.warning("giving up on %s after rollout.max_worker_restarts=%d", worker.name, most)
 
     async def _find_again(self, node: Node) -> Node | None:
         return await asyncio.to_thread(self.starter.reservation.find_again, node)
