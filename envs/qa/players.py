@@ -25,7 +25,9 @@ class QAExpert:
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> tuple[str, str]:
         """Return the reasoning and the answer."""
         if "ground_truth" not in info:
-            raise ConfigError("the questions have no answers, which this scripted player needs")
+            raise ConfigError(
+                "this scripted player needs the right answers, but the questions have none"
+            )
         return str(info.get("thought", "")), str(info["ground_truth"])
 
     def _say(self, thought: str, answer: str) -> str:

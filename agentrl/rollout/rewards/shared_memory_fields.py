@@ -17,14 +17,15 @@ from agentrl.rollout.rewards.sent_episode import Contents, contents_of
 from agentrl.types import Episode
 
 _Packed = tuple[int, list[int], bytes]
-"""Index of a memory, the sizes of the buffers in it, and the pickled object they belong to."""
+"""Index of a memory block, the sizes of the buffers in it, and the pickled object they are from."""
 
 
 class FieldSender:
     """Sends fields that a `FieldReceiver` requests.
 
-    Memories are reused once no array in the other process refers to them: writing to new memory
-    would take three times as long. They are anonymous, so they end with the two processes.
+    Memory blocks are reused once no array in the other process refers to them, because writing to
+    new memory would take three times as long. They are anonymous, so they end with the two
+    processes.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -32,7 +33,7 @@ class FieldSender:
         self._memories: list[_Memory] = []
         self._free: list[int] = []
         self._known = 0
-        """Number of memories that the receiver has."""
+        """Number of memory blocks that the receiver has."""
         self._ahead: tuple[int, _Packed | None] = (0, None)
 
     def answer(self, find: Callable[[int], Episode | None]) -> int:
@@ -81,7 +82,7 @@ class FieldSender:
         return number, sizes, content
 
     def close(self) -> None:
-        """Close the memories; arrays in the other process stay valid."""
+        """Close the memory blocks; arrays in the other process stay valid."""
         while self._memories:
             os.close(self._memories.pop().fd)
 
@@ -93,7 +94,7 @@ class FieldReceiver:
         self._connection = connection
         self._memories: list[_Memory] = []
         self._free: list[int] = []
-        """Memories that no array refers to, for reuse."""
+        """Memory blocks that no array refers to, for reuse."""
 
     def fetch(self, id: int) -> Contents:
         """Return the fields of a job's episode, with read-only arrays."""
@@ -111,7 +112,7 @@ class FieldReceiver:
 
 
 class _Memory:
-    """One process's mapping of a memory that both processes share."""
+    """One process's mapping of a memory block that both processes share."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
