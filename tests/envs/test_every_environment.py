@@ -8,7 +8,7 @@ from agentrl.check.environments import check_environment
 from agentrl.check.support.random_episodes import equal_values
 from agentrl.config import EnvConfig
 
-# Other tests' environments are registered as well, where they were imported before.
+# Other tests, if imported before, have registered their environments, too.
 OURS = [game for game in env.registered_envs() if str(game.entry_point).startswith("agentrl.")]
 ON_PHONES = {game.id for game in OURS if game.app is not None}
 SLOW = pytest.mark.slow, pytest.mark.adb, pytest.mark.timeout(600)
@@ -25,7 +25,7 @@ def test_a_built_in_environment_passes_all_checks(id: str, request: pytest.Fixtu
 
 @pytest.mark.parametrize(
     ("mode", "settings"),
-    # Gymnasium's shared memory does not give text back as it was.
+    # Gymnasium's shared memory does not return text unchanged.
     [("sync", {}), ("async", {"shared_memory": False})],
 )
 @pytest.mark.parametrize("id", ["Sokoban-v0", "QA-v0"])

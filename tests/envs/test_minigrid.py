@@ -1,4 +1,4 @@
-"""The walker in MiniGrid's own rooms, where the shortest way is known."""
+"""The scripted player in MiniGrid's own rooms, where the shortest path is known."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,7 @@
 """The same seed gives the same pictures wherever a game runs, byte for byte.
 
-Both the virtual phone and the page show what an app renders. The digests below are those of every
-machine; a version of Pillow or OpenCV that draws otherwise shows here first.
+Both the virtual phone and the page show what an app renders. The digests below must be the same on
+every machine; this test fails if a new version of Pillow or OpenCV draws differently.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ def test_the_same_seed_and_touches_give_the_same_pictures_on_every_machine(id: s
 
 
 def digest(id: str, touches: int = 12) -> str:
-    """Of the pictures of one game that is touched at places which it names."""
+    """Return the digest of the pictures of one game, touched at its published positions."""
     app: Any = user_code.load(str(find_env(id).app))()
     app.launch({"seed": "3"})
     rng, seen = np.random.default_rng(0), hashlib.sha256()

@@ -1,6 +1,6 @@
 """A small phone game with taps, swipes and time, for testing the framework of phone games.
 
-A mark stands in one of four columns: touches move it, time counts.
+A mark is in one of four columns; touches move it, and ticks are counted.
 """
 
 from dataclasses import dataclass

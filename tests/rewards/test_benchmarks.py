@@ -1,4 +1,4 @@
-"""Replies that the published evaluations of benchmarks score right and wrong."""
+"""Replies that the published evaluations of benchmarks accept or reject."""
 
 import json
 
@@ -122,7 +122,7 @@ def test_a_judge_grades_what_the_rules_cannot_read(tmp_path, function, row, sett
         ("140°", "140", 1), ("140°", r"140^\circ", 1), ("140°", "140 degrees", 1),
         ("140°", "<answer> 140 </answer>", 1), ("140°", r"<answer>$140^\circ$</answer>", 1),
         ("140°", "<answer> 40 </answer>", 0), ("5米", "<answer> 5.0 </answer>", 1),
-        # It does not see a number beside a tag, and in thoughts it does; it reads no bare root.
+        # It misses a number next to a tag and a bare root, but finds a number in the thoughts.
         ("140°", "<answer>140</answer>", 0),
         ("140°", "<think>It is 140.</think> <answer>9</answer>", 1),
         ("5√{3}", "<answer> 5 </answer>", 1), ("5√{3}", r"<answer>$5\sqrt{3}$</answer>", 0),

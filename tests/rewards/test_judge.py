@@ -51,7 +51,7 @@ def grades(*scores):
 
 
 def sent(server, number=-1):
-    """The text and the images of a request's message."""
+    """Return the text and the images of a request's message."""
     content = server.asked[number]["messages"][1]["content"]
     if isinstance(content, str):
         return content, []

@@ -120,7 +120,7 @@ def test_any_reply_is_right_wrong_or_unsettled(verifier, reply):
 
 @pytest.fixture
 def score(verifier, monkeypatch):
-    monkeypatch.setattr(maths, "Verifier", lambda deadline_s: verifier)  # with its imports
+    monkeypatch.setattr(maths, "Verifier", lambda deadline_s: verifier)  # including its imports
 
     def score(name, episode, **kwargs):
         (row,) = getattr(maths, name)(**kwargs)([inputs_of(episode)])
@@ -141,7 +141,7 @@ def test_r1v_weighs_accuracy_and_format(score):
 
 
 def test_dapo_punishes_overlong_replies(score):
-    reply = r"\boxed{42}"  # three tokens, in these tests
+    reply = r"\boxed{42}"  # three tokens in these tests
     assert score("DAPO", answered(reply), longest=10, buffer=4)["overall"] == 1.0
     assert score("DAPO", answered(reply), longest=4, buffer=2)["overall"] == 0.5
     assert score("DAPO", answered(reply), longest=3, buffer=2, factor=0.5)["overall"] == 0.5

@@ -82,7 +82,7 @@ def served(folder, *arguments, **environment):
 
 @contextmanager
 def answering(*answers):
-    """A server that gives these answers one after the other: (status, body, *headers)."""
+    """Run a server that gives these answers in order: (status, body, *headers)."""
     left = list(answers)
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -315,7 +315,7 @@ def test_an_invalid_response_is_an_error_at_once(answer, words):
 
 @contextmanager
 def dripping(begin):
-    """A server that goes on a byte at a time, for as long as somebody listens."""
+    """Run a server that keeps sending one byte at a time as long as a client is connected."""
     listening = socket.create_server(("127.0.0.1", 0))
     done = threading.Event()
 

@@ -30,7 +30,7 @@ def too_large(reward_inputs):
 
 
 class Panic(BaseException):
-    """As PyO3's."""
+    """An exception like PyO3's, which does not derive from Exception."""
 
 
 def panics(reward_inputs):
@@ -86,7 +86,7 @@ in_no_batch.max_batch_size = 0
 
 
 def by_reply(reward_inputs):
-    """What the function that the first reply names returns for all; or a fraction for each."""
+    """Return the result of the function that the first reply names, or a fraction per episode."""
     name = reward_inputs[0]["response"]
     if name == "count":
         return [{"overall": float(len(reward_inputs))} for _ in reward_inputs]

@@ -1,4 +1,4 @@
-"""Scripted players of environments whose info says too little: they read the observation."""
+"""Scripted players that read the observation, as their environments' info lacks the state."""
 
 TAXI_STOPS = ((0, 0), (0, 4), (4, 0), (4, 3))
 TAXI_WALLS = {(r, c) for r, c in ((0, 1), (1, 1), (3, 0), (4, 0), (3, 2), (4, 2))}
@@ -10,7 +10,7 @@ def _act(name):
 
 
 def _first_step(start, goal, moves, size, is_open):
-    """The first move of a shortest path; breadth first."""
+    """Return the first move of a shortest path, by breadth-first search."""
     paths = [(start, None)]
     seen = {start}
     for square, first in paths:
@@ -38,7 +38,7 @@ class FrozenLakePlayer:
 
 
 class TaxiPlayer:
-    """Takes the passenger by the shortest way."""
+    """Transports the passenger on the shortest path."""
 
     moves = {"south": (1, 0), "north": (-1, 0), "east": (0, 1), "west": (0, -1)}  # noqa: RUF012
 
@@ -56,7 +56,7 @@ class TaxiPlayer:
 
 
 class MiniGridPlayer:
-    """Goes to the green square, which it sees in its view: its own place is column 3, row 6."""
+    """Goes to the green square in its view, in which its own position is column 3, row 6."""
 
     GOAL, WALL = 8, 2
 

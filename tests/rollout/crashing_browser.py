@@ -5,7 +5,7 @@ import psutil
 
 
 class Crashing(gymnasium.Wrapper):
-    """Kills every process that this one has started, at the step of one seed."""
+    """Kills every child process of this process at a step of one seed."""
 
     def __init__(self, env, seed):
         super().__init__(env)

@@ -72,11 +72,11 @@ class Countdown(gymnasium.Env):
         if self.fault == "offline":
             raise DeviceOffline(f"{self.phone} is offline")
         if self.fault == "hang":
-            time.sleep(2.0)  # longer than the deadline of the test that asks for it
+            time.sleep(2.0)  # longer than the deadline of the test that uses it
 
 
 class Player:
-    """Presses `up`, and babbles when two steps are left."""
+    """Presses `up`, and gives an invalid reply when two steps are left."""
 
     def reply(self, info, rng):
         if info["left"] == 2 and rng.random() < 0.5:

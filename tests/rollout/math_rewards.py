@@ -1,11 +1,11 @@
-"""Reward functions that use math-verify with its own timeouts, as other projects have them."""
+"""Reward functions that use math-verify with its own timeouts, as in other projects."""
 
 import math_verify
 from math_verify.metric import math_metric
 
 
 def symbolic(completions, solution, **kwargs):
-    """As the rewards of several projects: compared by math-verify, and if that fails as text."""
+    """Compare with math-verify or, if that fails, as text, like the rewards of several projects."""
     rewards = []
     for completion, true in zip(completions, solution, strict=True):
         said = completion[0]["content"]
@@ -18,7 +18,7 @@ def symbolic(completions, solution, **kwargs):
 
 
 def metric(data_source, solution_str, ground_truth, extra_info=None):
-    """As veRL's scorer: nothing but math-verify, whose errors are wrong answers."""
+    """Compare only with math-verify, whose errors count as wrong answers, like veRL's scorer."""
     latex, plain = math_verify.LatexExtractionConfig(), math_verify.ExprExtractionConfig()
     compare = math_metric(gold_extraction_target=(latex,), pred_extraction_target=(plain, latex))
     try:

@@ -1,4 +1,4 @@
-"""An environment with any of many faults."""
+"""An environment with a selectable fault."""
 
 import ctypes
 import os
@@ -35,7 +35,7 @@ SEEN = {
 
 
 class Mute(Exception):
-    """An error that fails to say what it is."""
+    """An exception whose `__str__` fails."""
 
     def __str__(self):
         raise RuntimeError("no text")
@@ -57,7 +57,7 @@ class Misbehaving(gymnasium.Env):
     Args:
         fault: what goes wrong.
         every: which seeds it concerns.
-        folder: gets a file for each environment that is made or closed, and for each process.
+        folder: where to write a file for each created or closed environment, and for each process.
         seconds: how long something takes.
         megabytes: how much a reset keeps.
     """
@@ -77,7 +77,7 @@ class Misbehaving(gymnasium.Env):
             os.umask(0o007)
         if fault == "leaves a process":
             code = "import os, time; os.setsid(); time.sleep(600)"
-            # Not by fork(), which may crash in the threads of libraries that other tests load.
+            # Not with fork(), which may crash in threads of libraries that other tests load.
             child = os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ)
             (self.folder / f"{child}.child").touch()
 
@@ -141,7 +141,7 @@ class Misbehaving(gymnasium.Env):
 
 
 class BoundToItsThread(Misbehaving):
-    """As Playwright, whose one instance per process answers only the thread that started it.
+    """Like Playwright, whose single instance per process works only in the thread that started it.
 
     It also has the metadata and a text space as in BrowserGym.
     """
@@ -172,7 +172,7 @@ class BoundToItsThread(Misbehaving):
 
 
 class Words(gymnasium.Space):
-    """Any text; cannot be sampled."""
+    """A space of all strings, which cannot be sampled."""
 
     def contains(self, x):
         return isinstance(x, str)
@@ -207,7 +207,7 @@ class _GymEnv:
 
 
 class Ancient(_GymEnv):
-    """Derives from the class of the old package, which is not installed."""
+    """A subclass of the old gym package's class; the package is not installed."""
 
     def reset(self):
         return np.zeros(2, np.float32)
@@ -244,7 +244,7 @@ class MiniwobClicks(gymnasium.Wrapper):
 
 
 class BreaksIt(gymnasium.Wrapper):
-    """A wrapper whose observations are not in the space that it names."""
+    """A wrapper whose observations are not in its declared space."""
 
     def reset(self, **kwargs):
         observation, info = self.env.reset(**kwargs)

@@ -37,14 +37,14 @@ def numpy_number(episode):
 
 
 def has_names(queries, prompts, labels):
-    """Of the chat format in examples/extend/chat_format.py."""
+    """Check for the chat format in examples/extend/chat_format.py."""
     (prompt,), (query,) = prompts, queries
     is_prompt = prompt.startswith("Be quick.") and prompt.endswith("\n\nUSER: 1 left\nASSISTANT:")
     return {"rewards": [float(is_prompt and query == f"{prompt}<action>up</action><|endoftext|>")]}
 
 
 def behaves(episode):
-    """As the last reply asks."""
+    """Do what the last reply says."""
     return _behave(episode.turns[-1].reply)
 
 
@@ -83,7 +83,7 @@ def _behave(reply):
 
 
 def reads_fields(episode):
-    """Their sum, so that each of them has to arrive."""
+    """Return the sum of the fields, so that each of them must arrive."""
     turn = episode.turns[-1]
     assert turn.prompt_ids == (1,)
     assert turn.prompt_ids + turn.reply_ids == (1, 2, 3)
@@ -92,7 +92,7 @@ def reads_fields(episode):
 
 
 class KeepsSomeImages:
-    """Compares images that it has kept with what they showed first; they cannot be written to."""
+    """Compares kept images with copies of their original pixels; the images are read-only."""
 
     def __init__(self):
         self.kept = []
@@ -111,7 +111,7 @@ def waits(episode):
 
 
 def computes(episode):
-    """For as many milliseconds as the last reply asks."""
+    """Compute for as many milliseconds as the last reply says."""
     end = time.process_time() + float(episode.turns[-1].reply) / 1000
     while time.process_time() < end:
         pass

@@ -87,7 +87,7 @@ class Worker:
 
 
 async def collect(play, requests, *, concurrency=4, max_refills=4, score=own_reward, failures=None):
-    """Collect with that many slots; also returns the progress."""
+    """Collect with this many slots; also return the progress."""
 
     async def play_and_score(request):
         return (await score_or_void(score, await play(request)))[0]

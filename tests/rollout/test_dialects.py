@@ -30,7 +30,7 @@ HERE = Path(__file__)
 
 
 class Dots(gymnasium.Env[np.ndarray, np.ndarray]):
-    """A dot on a picture, to be clicked in pixels."""
+    """An environment that shows a dot to click, in pixels."""
 
     def __init__(self) -> None:
         self.observation_space = spaces.Box(0, 255, (300, 500, 3), np.uint8)
@@ -64,7 +64,7 @@ class DotPlayer:
 
 
 class Finisher(gymnasium.Env[np.ndarray, Any]):
-    """Ends when the agent says so."""
+    """An environment that ends when the agent declares the task finished."""
 
     def __init__(self) -> None:
         self.observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
@@ -79,7 +79,7 @@ class Finisher(gymnasium.Env[np.ndarray, Any]):
 
 
 class FinisherTranslator:
-    """Takes taps and the end of the task, as they are said."""
+    """Parses taps and the end of the task."""
 
     def __init__(self) -> None:
         self._dialogue: ScreenDialogue | None = None
@@ -114,7 +114,7 @@ class FinisherTranslator:
 
 
 class Finishing:
-    """Says that the task is finished."""
+    """Declares the task finished."""
 
     dialect: Dialect
 
@@ -124,7 +124,7 @@ class Finishing:
 
 @pytest.fixture(scope="module")
 def phone(adb_server: AdbServer) -> Iterator[str]:
-    """A phone with the number game."""
+    """Start a phone with the number game."""
     app = "agentrl.envs.android.number_game.app:NumberGameApp"
     with spawn(1, [app], effect_delay_ms=(0, 10)) as phones:
         yield phones.serials[0]
@@ -132,7 +132,7 @@ def phone(adb_server: AdbServer) -> Iterator[str]:
 
 
 async def played(config: EnvConfig, player: str, folder: Path | None = None) -> Episode:
-    """One episode of a scripted player, spelled as the model in that folder would."""
+    """Play one episode of a scripted player that writes actions like the model in this folder."""
     model = ModelConfig(max_pixels=40_000)
     encoder = None if folder is None else open_encoder(model, folder)
 
@@ -171,7 +171,7 @@ async def test_a_dot_on_any_screen_is_hit(name: str, tiny_vlm: Path) -> None:
     for folder in (tiny_vlm, None):
         episode = await played(dots(name), "clicks", folder)
         assert episode.outcome is Outcome.TERMINATED, episode.error
-        # A grid of 1000 divides 500 pixels finely; the model sees a smaller picture.
+        # A grid of 1000 is finer than 500 pixels; the model sees a smaller picture.
         assert episode.turns[0].info["missed"] <= 1, episode.turns[0].reply
         assert episode.turns[0].env_reward == 1.0
 

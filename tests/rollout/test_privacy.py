@@ -1,4 +1,4 @@
-"""What must not be recorded is not on disk: masked regions, other apps, serials."""
+"""Masked regions, other apps and serials are never written to disk."""
 
 import asyncio
 import gzip
@@ -39,7 +39,7 @@ def number_game(delay_ms=0):
 
 
 def pictures(run):
-    """Every picture below a run's folder, RGB."""
+    """Return every picture below a run's folder, RGB."""
     recorded = Run(run)
     return [recorded.frame(id) for id in frame_ids(run)]
 
@@ -69,9 +69,9 @@ async def test_a_masked_region_is_black_in_every_recorded_picture(
 
 
 class Interrupted:
-    """The expert; before its second answer another app comes to the front.
+    """The expert; before its second reply, another app comes to the front.
 
-    It waits for that, or touches the bar of the system meanwhile, which leads out of every app.
+    It waits for that app, or touches the system bar meanwhile, which leaves any app.
     """
 
     def __init__(self, serial, wait):
@@ -99,7 +99,7 @@ def shell(serial, *words):
     ("delay_ms", "by"),
     [
         (0, "world"),
-        (700, "agent"),  # it shows after the touch
+        (700, "agent"),  # it is visible after the touch
     ],
 )
 async def test_a_screen_of_another_app_is_never_on_disk(adb_server, tmp_path, delay_ms, by):

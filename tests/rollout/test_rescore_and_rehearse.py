@@ -1,4 +1,4 @@
-"""Scoring recorded episodes again, and playing them again."""
+"""Scoring recorded episodes again, and replaying them."""
 
 import json
 from dataclasses import replace

@@ -48,7 +48,7 @@ class Sees:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Half of the episodes succeed; the recorded reward is wrong where a hash says so."""
+    """Record a run where half of the episodes succeed and a hash makes some rewards wrong."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     with Recorder(folder) as recorder:
         frames = (recorder.frame(screen(1)), recorder.frame(screen(2)))
@@ -88,7 +88,7 @@ def audit(capsys, *arguments):
 
 
 def expected_shares(wrong):
-    """Numbers of false accepts and rejects, counted one by one."""
+    """Count false accepts and false rejects, one by one."""
     accepts = rejects = failed = succeeded = 0
     for number in range(EPISODES):
         if number % 10 == 9:  # no known truth
@@ -178,7 +178,7 @@ def test_functions_that_read_images_get_the_recorded_frames(run, planted, capsys
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {line["now"] for line in lines} == {2}
     report = audit(capsys, run, "--judge", f"{planted}:bright", "--last", "20")
-    assert report["false_accepts"]["count"] == 0  # it has not asked for images
+    assert report["false_accepts"]["count"] == 0  # it does not request images
 
 
 def test_a_judge_over_http_is_measured_with_its_failures(run, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""Scripted players that need the environment's observation, and those that do without it."""
+"""Scripted players that read the environment's observation, and players that do not need it."""
 
 import pytest
 

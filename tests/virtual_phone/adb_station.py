@@ -24,7 +24,7 @@ PATIENCE_S = 60
 
 
 def programs() -> list[str]:
-    """The adb binary in adbutils' wheel, and the installed one, if any."""
+    """Return the adb binary in adbutils' wheel, and the installed one, if any."""
     bundled = Path(adbutils.binaries.__file__).parent / "adb"
     return [str(bundled), *([found] if (found := which("adb")) else [])]
 
@@ -60,7 +60,7 @@ class Station:
         return client.device(self.serial)
 
     def wait_for(self, script: str, text: str) -> str:
-        """Run a script until its output contains a text."""
+        """Run a script until its output contains a string."""
         end = time.monotonic() + PATIENCE_S
         while text not in (output := self.shell(script)):
             assert time.monotonic() < end, output
@@ -70,7 +70,7 @@ class Station:
 
 @contextlib.contextmanager
 def serving(program: str) -> Iterator[AdbServer]:
-    """A server of that program, on a free port."""
+    """Run the program's adb server on a free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -98,7 +98,7 @@ def serving(program: str) -> Iterator[AdbServer]:
 
 @contextlib.contextmanager
 def stations(program: str, phones: VirtualPhones) -> Iterator[Sequence[Station]]:
-    """The phones, connected to a server of that program."""
+    """Connect the phones to a server of each adb program."""
     with serving(program) as server:
         for serial in phones.serials:
             server.connect(serial, PATIENCE_S)

@@ -8,7 +8,7 @@ NS = "http://schemas.android.com/apk/res/android"
 
 
 def pool(strings: list[str], *, utf8: bool) -> bytes:
-    """A string pool chunk."""
+    """Return a string pool chunk."""
     offsets, data = [], b""
     for text in strings:
         offsets.append(len(data))
@@ -25,7 +25,7 @@ def pool(strings: list[str], *, utf8: bool) -> bytes:
 
 
 def element(strings: list[str], name: str, attributes: dict[str, str | int]) -> bytes:
-    """A start-element chunk."""
+    """Return a start-element chunk."""
     body = struct.pack("<II", 0xFFFFFFFF, strings.index(name))
     body += struct.pack("<HHHHHH", 20, 20, len(attributes), 0, 0, 0)
     for key, value in attributes.items():
@@ -38,7 +38,7 @@ def element(strings: list[str], name: str, attributes: dict[str, str | int]) -> 
 
 
 def binary_manifest(package: str, *, utf8: bool = False, version: int = 7) -> bytes:
-    """A manifest as `aapt` writes it."""
+    """Return a manifest as `aapt` writes it."""
     strings = [
         NS, "manifest", "package", package, "versionCode", "versionName", "2.5", "application",
         "activity", "name", ".Start",
@@ -55,7 +55,7 @@ def binary_manifest(package: str, *, utf8: bool = False, version: int = 7) -> by
 
 
 def plain_manifest(package: str) -> bytes:
-    """A manifest as plain XML."""
+    """Return a manifest as plain XML."""
     return (
         f'<manifest xmlns:android="{NS}" package="{package}" android:versionName="1.2">'
         '<application><activity android:name=".Main"/></application></manifest>'
@@ -63,7 +63,7 @@ def plain_manifest(package: str) -> bytes:
 
 
 def apk(manifest: bytes, extra: int = 0) -> bytes:
-    """The archive; `extra` is the size of an additional file in it."""
+    """Return an APK; `extra` is the size of an additional file in it."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("AndroidManifest.xml", manifest)

@@ -23,7 +23,7 @@ PATIENCE_S = 30
 
 
 class PacketClient:
-    """One connection to a phone; `serving` closes those that a test leaves open."""
+    """A connection to a phone; `serving` closes connections that a test leaves open."""
 
     opened: ClassVar[list["PacketClient"]] = []
 
@@ -50,12 +50,12 @@ class PacketClient:
         self._writer.write(data)
 
     async def raw_bytes(self) -> bytes:
-        """What has arrived, as it is."""
+        """Return the received bytes without parsing them."""
         async with asyncio.timeout(PATIENCE_S):
             return await self._reader.read(1 << 16)
 
     async def next(self) -> Packet:
-        """The next packet; EOFError when the phone has closed the connection."""
+        """Return the next packet; raise EOFError if the phone has closed the connection."""
         while not self._packets:
             async with asyncio.timeout(PATIENCE_S):
                 chunk = await self._reader.read(1 << 16)
@@ -102,7 +102,7 @@ class PacketClient:
 
 @contextlib.asynccontextmanager
 async def serving(**options: object) -> AsyncIterator[PhoneServer]:
-    """A listening phone with the probe app."""
+    """Run a listening phone with the probe app."""
     phone = VirtualPhone([ProbeApp()], size=(72, 128), tempo="quick")
     server = PhoneServer(phone, **options)  # type: ignore[arg-type]
     try:

@@ -1,4 +1,4 @@
-"""Runs scripts in the real shell and the real programs of Android: mksh, toybox, one-true-awk."""
+"""Run scripts in Android's real shell and with its real programs: mksh, toybox, one-true-awk."""
 
 import asyncio
 import os
@@ -27,13 +27,13 @@ needs_mksh = pytest.mark.skipif(
 
 
 def folder_of_programs(folder: Path) -> Path:
-    """A folder with toybox under each of its names, and what Debian's toybox lacks."""
+    """Return a folder with toybox under each of its names, and programs missing in Debian's."""
     toybox = shutil.which("toybox")
     assert toybox is not None
     listed = subprocess.run([toybox], capture_output=True, text=True, check=True).stdout.split()
     for name in listed:
         (folder / name).symlink_to(toybox)
-    # Android's awk is the one-true-awk; its toybox has the others, and Debian's does not.
+    # Android's awk is the one-true-awk. Its toybox has the other programs; Debian's does not.
     others = {"awk": "original-awk", "tr": "tr", "expr": "expr", "diff": "diff"}
     others["sh"] = "mksh"
     for name, program in others.items():
@@ -71,5 +71,5 @@ async def run_virtual(script: str) -> Result:
 
 
 def both(script: str, programs: Path, scratch: Path) -> tuple[Result, Result]:
-    """What the virtual phone and the real shell answer."""
+    """Return the results of the virtual phone and of the real shell."""
     return asyncio.run(run_virtual(script)), run_real(script, programs, scratch)

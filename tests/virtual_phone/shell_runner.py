@@ -1,4 +1,4 @@
-"""Runs shell scripts on a virtual phone in this process."""
+"""Run shell scripts on a virtual phone in this process."""
 
 import asyncio
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Done:
 
 
 def probe_phone() -> VirtualPhone:
-    """A small phone whose touches take effect at once."""
+    """Return a small phone whose touches take effect at once."""
     return VirtualPhone([ProbeApp()], size=(72, 128), tempo="quick")
 
 

@@ -246,7 +246,7 @@ def test_phones_whose_process_is_killed_leave_adb_s_list_at_once(adb_server: Adb
         for serial in running.serials:
             adb_server.connect(serial)
         os.kill(running.pid, signal.SIGKILL)
-        end = time.monotonic() + 20  # adb itself keeps them for a minute
+        end = time.monotonic() + 20  # adb itself keeps lost phones for a minute
         while set(running.serials) & set(adb_server.devices()):
             assert time.monotonic() < end, adb_server.devices()
             time.sleep(0.02)

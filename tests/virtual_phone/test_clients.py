@@ -68,7 +68,7 @@ def probe(station: Station) -> None:
 
 @pytest.fixture
 def page() -> Iterator[int]:
-    """A port of this machine that serves a page."""
+    """Serve a page on a port of this machine."""
 
     class TextPage(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -103,7 +103,7 @@ def test_a_reversed_port_leads_to_the_computer(station: Station, page: int) -> N
     got = station.run("shell", "curl -s http://127.0.0.1:8080/there").stdout
     assert got.startswith(b"<html><title>Page /there</title>")
     assert len(got) > 200_000
-    # From the computer to the phone and back again: two tunnels in one.
+    # Two nested tunnels: from the computer to the phone and back again.
     local = station.adb("forward", "tcp:0", "tcp:8080").strip()
     with socket.create_connection(("127.0.0.1", int(local)), PATIENCE_S) as tunnel:
         tunnel.sendall(b"GET /two HTTP/1.0\r\n\r\n")

@@ -43,7 +43,7 @@ class Typist:
         os.write(self._master, text.encode())
 
     def wait_for(self, text: str) -> str:
-        """Read until a text is shown; returns what was shown since the last time."""
+        """Read until a string is shown; return everything shown since the last call."""
         end = time.monotonic() + PATIENCE_S
         while text not in self.screen[self._seen :]:
             assert time.monotonic() < end, self.screen
@@ -59,7 +59,7 @@ class Typist:
         return new
 
     def close(self) -> int:
-        """Wait for the program's end; returns its exit code."""
+        """Wait until the program ends; return its exit code."""
         try:
             return self.process.wait(PATIENCE_S)
         finally:

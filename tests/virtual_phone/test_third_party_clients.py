@@ -1,4 +1,4 @@
-"""Other people's clients on virtual phones answer as docs/virtual-phone.md says."""
+"""Third-party clients work on virtual phones as docs/virtual-phone.md states."""
 
 from collections.abc import Iterator
 

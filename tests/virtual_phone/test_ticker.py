@@ -66,7 +66,7 @@ def test_the_same_touches_and_ticks_give_the_same_images() -> None:
         start(phone)
         await until(lambda: state(phone)["ticks"] > 3)
         phone.input.touch(30, 64)
-        phone.show_dialog("call")  # holds both still
+        phone.show_dialog("call")  # keeps both unchanged
         saved = json.loads(json.dumps(snapshot.take(phone)))
         names = [name for name, *_ in saved["apps"][PACKAGE]["inputs"]]
         assert names == ["touch", "tick", "touch"], "times that follow each other are one"

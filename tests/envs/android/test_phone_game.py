@@ -107,7 +107,7 @@ def test_a_game_that_stays_busy_raises_env_error() -> None:
         env.reset(seed=2)
         env.device.deadlines = replace(env.device.deadlines, settle_s=0.5)
         with pytest.raises(EnvError, match="still busy"):
-            env.step(WORK)  # takes three ticks, and time is paused
+            env.step(WORK)  # takes three ticks on a paused clock
     finally:
         env.close()
 

@@ -1,4 +1,4 @@
-"""Questions at the end of a conversation: earlier turns are in the prompt, and wherever it goes."""
+"""Questions at the end of a conversation, whose earlier turns are part of the prompt everywhere."""
 
 import asyncio
 import threading
@@ -134,7 +134,7 @@ def test_messages_in_another_order_are_bad_rows(tmp_path, roles, why):
 
 @pytest.fixture(scope="module")
 def folder(tiny_vlm, tmp_path_factory):
-    """A folder with a run of the tiny model over one such row."""
+    """Return a folder with a run of the tiny model over one such row."""
     folder = tmp_path_factory.mktemp("conversations")
     path = written(folder, ROW)
     (folder / "seen.py").write_text(f"MESSAGES = {MESSAGES!r}\n{REWARD}")

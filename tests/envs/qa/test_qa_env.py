@@ -146,7 +146,7 @@ def test_shapes_that_are_asked_for_lie_over_others_as_often_as_under_them():
     for seed in range(25):
         facts = Counting("hard", 28).task(seed).facts
         fits = [all(t[k] == v for k, v in facts["wanted"].items()) for t in facts["things"]]
-        places = [np.array(t["at"]) for t in facts["things"]]  # those behind come first
+        places = [np.array(t["at"]) for t in facts["things"]]  # from back to front
         for front, behind in itertools.combinations(reversed(range(len(places))), 2):
             if fits[front] != fits[behind] and np.hypot(*(places[front] - places[behind])) < 0.7:
                 over[fits[front]] += 1
@@ -161,7 +161,7 @@ def test_shapes_are_drawn_with_smooth_edges_and_stay_on_the_picture():
         shades = max(shades, len(np.unique(picture @ np.array([65536, 256, 1]))))
         border = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
         assert (border == picture[0, 0]).all()
-    assert shades > 30  # four colors and the ground, but for the edges
+    assert shades > 30  # four colors and the background, except at the edges
 
 
 def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
@@ -241,7 +241,7 @@ def test_share_of_nothing_holds_nothing_out(questions, data):
 
 
 def asked(task):
-    """The same for a rectangle or a triangle that is turned."""
+    """Return a key that is the same for a figure and its rotations."""
     kind, numbers = task.facts.get("kind"), re.findall(r"\d+", task.thought)
     if kind in (None, "ell"):
         return task.problem, task.thought

@@ -1,4 +1,4 @@
-"""What the model reads first: a question's own system message, or ours for a bare text."""
+"""The first prompt: a question's own system message, or ours for a plain-text question."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ OURS = "Think about the question"
 
 
 def first_message(tmp_path, row, translator=(), **kwargs):
-    """The system message and the text of a row's first prompt."""
+    """Return the system message and the text of a row's first prompt."""
     path = write_jsonl(tmp_path / "rows.jsonl", [row])
     config = EnvConfig(
         id="QA-v0",

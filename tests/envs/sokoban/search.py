@@ -8,7 +8,7 @@ STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
 
 def move(text: str, name: str) -> str:
-    """The board after a move, cell by cell."""
+    """Return the board after a move, computed cell by cell."""
     rows = [list(row) for row in text.split("\n")]
     [(y, x)] = [(y, x) for y, row in enumerate(rows) for x, c in enumerate(row) if c in "@+"]
     dy, dx = STEPS[name]
@@ -26,7 +26,7 @@ def move(text: str, name: str) -> str:
 
 
 def shortest(text: str) -> int | None:
-    """Moves of a shortest solution, by looking at every board; None where there is none."""
+    """Return the length of a shortest solution by exhaustive search; None if there is none."""
     seen, queue = {text}, deque([(text, 0)])
     while queue:
         board, moves = queue.popleft()

@@ -34,7 +34,7 @@ CORNER = "; 0\n#####\n#   #\n# $.#\n#@  #\n#####\n"
 
 @pytest.fixture
 def level(tmp_path: Path) -> Callable[..., gymnasium.Env[Any, Any]]:
-    """An environment that plays the levels of a text."""
+    """Make environments that play the levels in a string."""
 
     def make(text: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
         (tmp_path / "levels.txt").write_text(text)
@@ -65,7 +65,7 @@ def test_rewards_are_those_of_the_field(level: Callable[..., gymnasium.Env[Any, 
     assert first == (pytest.approx(-0.1 + 1.0), False, False)
     assert off == (pytest.approx(-0.1 - 1.0), False, False)
     env.reset(seed=0)
-    walk = play(env, [UP, DOWN, LEFT, LEFT])  # the last one against the wall
+    walk = play(env, [UP, DOWN, LEFT, LEFT])  # the last move is against the wall
     assert walk == [(-0.1, False, False)] * 4
 
 
@@ -133,7 +133,7 @@ def test_a_lost_board_is_reported_or_ends_the_episode(
         play(env, lost[:1])
         _, reward, terminated, truncated, info = env.step(lost[1])
         assert (info["deadlock"], terminated, truncated) == (reported, ends, False)
-        # To end early is worth no more than to stand about until the end.
+        # Ending early is worth no more than doing nothing until the end.
         assert reward == pytest.approx(-0.1 * (11 if ends else 1))
 
 
@@ -209,7 +209,7 @@ def test_settings_of_generated_levels_are_rejected_together_with_a_file(
     said = f"{name}: can only be set for generated levels, but levels=.*{name}=null"
     with pytest.raises(ConfigError, match=said):
         level(TWO_BOXES, **given)
-    level(TWO_BOXES, **dict.fromkeys(given))  # null, where another file gives one
+    level(TWO_BOXES, **dict.fromkeys(given))  # null is accepted
 
 
 def test_several_rejected_settings_are_named_together(
@@ -264,7 +264,7 @@ def test_each_cell_is_a_tile_of_its_own_and_kinds_differ(cell: int) -> None:
     assert len(set(tiles.values())) == len(tiles) == len(set(CHARACTERS) - {"@"})
 
 
-# --- words ----------------------------------------------------------------------------------
+# --- text -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("style", ["tag", "tool"])

@@ -28,7 +28,7 @@ WALKS = st.lists(st.integers(min_value=0, max_value=3), max_size=60)
 
 @st.composite
 def boards(draw: st.DrawFn) -> Board:
-    """Boards of all kinds, solvable or not: walls, boxes, targets and player anywhere."""
+    """Draw boards, solvable or not, with walls, boxes, targets and player anywhere."""
     height, width = draw(st.integers(1, 3)), draw(st.integers(2, 4))
     count = draw(st.integers(1, 3))
     cells = draw(st.permutations(range(height * width)))
@@ -51,7 +51,7 @@ def boards(draw: st.DrawFn) -> Board:
     rows.append(rows[0])
     try:
         return parse("\n".join(rows))
-    except ConfigError:  # something that the player can never come to
+    except ConfigError:  # something that the player can never reach
         return generate(draw(SEEDS), LevelKind(height=5, width=5)).board
 
 
@@ -259,7 +259,7 @@ def test_too_rare_levels_are_a_config_error(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def written(boards: list[Board]) -> str:
-    """A file of these levels."""
+    """Return the contents of a file with these levels."""
     return "".join(f"; {number}\n{board.text()}\n\n" for number, board in enumerate(boards))
 
 
@@ -309,7 +309,9 @@ def test_a_broken_level_is_named_by_file_line_and_column(text: str, said: str) -
 def test_a_folder_is_read_file_by_file_in_the_order_of_names(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "001.txt").write_text(SOUND)
-    (tmp_path / "000.txt").write_text("; 0\r\n######\r\n#@$ .#\r\n######\r\n")  # as from Windows
+    (tmp_path / "000.txt").write_text(
+        "; 0\r\n######\r\n#@$ .#\r\n######\r\n"
+    )  # as written on Windows
     (tmp_path / "sub" / "002.txt").write_text(SOUND.replace("@$.", ".$@"))
     (tmp_path / "notes.md").write_text("no level")
     texts = [board.text().split("\n")[1] for board in read_levels(str(tmp_path))]

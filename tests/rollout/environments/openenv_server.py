@@ -1,4 +1,4 @@
-"""A game behind OpenEnv's own server: python openenv_server.py PORT. Runs without agentrl."""
+"""Serve a game with OpenEnv's own server: python openenv_server.py PORT. Runs without agentrl."""
 
 import random
 import sys
@@ -22,7 +22,7 @@ class Hint(Observation):
 
 
 class Guessing(Environment):
-    """Guess a number; `break` breaks the game."""
+    """Guess a number; the action `break` raises an error."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 

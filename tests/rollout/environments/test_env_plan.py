@@ -9,15 +9,15 @@ from agentrl.rollout.environments.load_translator_and_players import load_player
 
 
 class Board(gymnasium.Env):
-    """Takes some of what its translator and its player take."""
+    """An environment that shares some arguments with its translator and its player."""
 
     def __init__(self, size, mode="tap", rounds=3):
-        """Nothing is played."""
+        """Accept the arguments; nothing is played."""
 
 
 class AnyBoard(gymnasium.Env):
     def __init__(self, **settings):
-        """Whatever is given."""
+        """Accept any arguments."""
 
 
 class Words:

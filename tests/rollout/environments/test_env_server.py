@@ -80,7 +80,7 @@ Start = Callable[..., tuple[str, subprocess.Popen[str]]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a copy of the server program, without agentrl."""
+    """Start copies of the server program, without agentrl."""
     (tmp_path / "game.py").write_text(GAME)
     program = tmp_path / "copied.py"
     program.write_text(standalone_program())
@@ -110,7 +110,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def remote() -> Iterator[Callable[..., RemoteEnv]]:
-    """Opens environments that are closed at the end."""
+    """Open environments, and close them at the end."""
     with ExitStack() as opened:
         yield lambda *given, **named: opened.enter_context(closing(RemoteEnv(*given, **named)))
 
@@ -334,7 +334,7 @@ def test_an_idle_environment_is_closed(start: Start, remote) -> None:
     with pytest.raises(ConfigError, match="--most"):
         remote(env._url)
     end, other = time.monotonic() + 20, None
-    while other is None and time.monotonic() < end:  # room for another one
+    while other is None and time.monotonic() < end:  # room for one more
         with suppress(ConfigError):
             other = remote(env._url)
     assert other is not None
@@ -440,7 +440,7 @@ def test_half_open_connections_take_few_threads_and_keep_no_client_out(
         remote(url).reset(seed=2)
         assert len(list(threads.iterdir())) - before < 80
         env.step(PLAY)
-    assert not (tmp_path / "stderr").read_text()  # no traceback for each
+    assert not (tmp_path / "stderr").read_text()  # no traceback per connection
 
 
 def test_clients_may_connect_long_before_they_send(start: Start, remote) -> None:
@@ -502,7 +502,7 @@ def test_an_invalid_url_is_a_config_error() -> None:
 
 @pytest.fixture
 def fixed_server() -> Iterator[Callable[..., str]]:
-    """Serves the same answer to every request."""
+    """Serve the same answer to every request."""
     running: list[ThreadingHTTPServer] = []
 
     def begin(status: int, body: bytes, length: int | None = None, pause_s: float = 0.0) -> str:

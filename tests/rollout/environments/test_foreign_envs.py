@@ -1,4 +1,4 @@
-"""Environments of packages that are not installed: they get hints, and are then played."""
+"""Environments of packages that are not installed: errors name the package; then play them."""
 
 import json
 import os
@@ -86,9 +86,9 @@ def test_foreign_environments_get_hints_and_pass_once_these_are_followed(
 
 @pytest.fixture
 def browsers() -> Iterator[Path]:
-    """A folder in which Playwright finds the system's Chromium in place of its own download.
+    """Return a folder in which Playwright finds the system's Chromium instead of its own download.
 
-    Its path is short: Chromium makes a socket below it.
+    Its path is short, because Chromium creates a socket below it.
     """
     chromium = shutil.which("chromium")
     if chromium is None:
@@ -106,7 +106,7 @@ def browsers() -> Iterator[Path]:
 def test_browsergym_plays_as_documented_and_survives_a_crash_of_its_browser(
     packages: Path, browsers: Path, tmp_path: Path
 ) -> None:
-    """Playwright answers one thread per process: construction, every call, and after a failure."""
+    """Playwright works in one thread per process, for construction, all calls and recovery."""
     tasks = Path(pytest.importorskip("miniwob").__file__).parent / "html" / "miniwob"
     for name, language in (("browsergym.yaml", "yaml"), ("my_browser.py", "python")):
         (tmp_path / name).write_text(named("environments.md", language, name))

@@ -1,4 +1,4 @@
-"""Games of PettingZoo and servers of OpenEnv, by a prefix of `env.id`."""
+"""PettingZoo games and OpenEnv servers, selected by a prefix of `env.id`."""
 
 import json
 import os
@@ -38,7 +38,7 @@ TIC_TAC_TOE, RPS = "pettingzoo:classic/tictactoe-v3", "pettingzoo:classic/rps-v2
 
 
 def last_legal(observation, space, agent, rng):
-    """A player without randomness."""
+    """Choose the last legal action, so that play is deterministic."""
     if isinstance(observation, dict):
         return int(np.flatnonzero(observation["action_mask"])[-1])
     return (int(observation) + 1) % 3
@@ -49,7 +49,7 @@ def first_legal(observation):
 
 
 def returns_by_pettingzoo(own: str) -> tuple[float, int]:
-    """The return and the turns of one player, in a loop as PettingZoo documents it."""
+    """Return one player's return and turns, in the loop that PettingZoo documents."""
     game = pettingzoo.make("aec", "classic/tictactoe-v3")
     game.reset(seed=1)
     total, turns = 0.0, 0
@@ -111,7 +111,7 @@ def test_all_agents_can_be_played_and_unknown_ones_are_refused() -> None:
         infos.append(info)
         total += reward
     assert [info["agent"] for info in infos[:4]] == ["player_0", "player_1"] * 2
-    assert (len(infos), total) == (31, 0.0)  # the sum of a game that one wins and one loses
+    assert (len(infos), total) == (31, 0.0)  # one agent wins and one loses
     with pytest.raises(ConfigError, match=r"agent=player_9.*player_0"):
         resolve_env(EnvConfig(id=RPS, kwargs={"agent": "player_9"})).make()
     with pytest.raises(ConfigError, match="no-such-game"):
@@ -123,7 +123,7 @@ async def test_a_random_player_plays_only_legal_moves_on_the_picture_of_the_boar
     episodes = await played(config, "random", [1, 2, 3, 4])
     for episode in episodes:
         assert episode.outcome is Outcome.TERMINATED
-        assert 3 <= len(episode.turns) <= 5  # an illegal one would end the game at once
+        assert 3 <= len(episode.turns) <= 5  # an illegal action would end the game at once
         assert all(turn.images for turn in episode.turns)
     assert len({tuple(turn.reply for turn in one.turns) for one in episodes}) > 1
 
@@ -141,7 +141,7 @@ async def played(config: Config, player: str, seeds: list[int]):
 
 @pytest.fixture(scope="module")
 def openenv() -> Iterator[str]:
-    """The id of an environment behind OpenEnv's own server."""
+    """Return the id of an environment served by OpenEnv's own server."""
     try:
         packages = python_packages(HERE / "openenv_server.txt")
     except NotInstalled as error:
@@ -169,7 +169,7 @@ def openenv() -> Iterator[str]:
 
 
 class Bisecting:
-    """Finds the number with what the hints say."""
+    """Finds the number by bisection, using the hints."""
 
     def reply(self, info, rng, observation):
         low, high = getattr(self, "range", (0, 9))
@@ -221,7 +221,7 @@ def test_no_server_and_another_server_are_named() -> None:
 
 @pytest.fixture
 def answering() -> Iterator[Callable[..., str]]:
-    """Starts servers that give one answer to everything, and returns the ids of environments."""
+    """Start servers that give the same answer to every request; return the environments' ids."""
     with ExitStack() as servers:
 
         def start(answer: object, schema: object = SCHEMA) -> str:
@@ -274,7 +274,7 @@ def test_a_server_with_another_schema_is_named(answering, schema) -> None:
 
 
 class MaskedInInfo(AECEnv):
-    """Two agents, who may only take the action that the info allows."""
+    """Two agents that may take only the action that the info allows."""
 
     metadata = {"name": "masked_v0", "render_modes": [], "is_parallelizable": False}  # noqa: RUF012
 

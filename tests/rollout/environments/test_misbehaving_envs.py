@@ -50,7 +50,7 @@ def job(processes=0, id=ID, **kwargs):
 
 
 async def play(config, seeds, folder=None, player="random"):
-    """What was played, and the progress; the environments are closed."""
+    """Play these seeds and close the environments; return the episodes and the progress."""
     rollouts = RolloutWorker(plan_play(config), folder, None)
     await rollouts.start()
     try:
@@ -180,7 +180,7 @@ async def test_an_unusable_observation_is_named_and_voids_only_its_episode(
 
 @BOTH
 async def test_an_end_that_is_no_boolean_voids_the_episode(processes: int) -> None:
-    """`bool("False")` is true: the episode would end after its first step, with full marks."""
+    """`bool("False")` is True, so the episode would end after its first step."""
     episodes = await play(job(processes, fault="text ends", every=2), [1, 2])
     assert [len(e.turns) for e in episodes] == [5, 0]
     assert "TypeError: terminated is 'False' (str), not True or False" in (episodes[1].error or "")
@@ -189,7 +189,7 @@ async def test_an_end_that_is_no_boolean_voids_the_episode(processes: int) -> No
 async def test_environments_bound_to_a_thread_play_in_processes_of_their_own(
     tmp_path: Path,
 ) -> None:
-    """All calls come from one thread, and the process of one that failed is replaced."""
+    """All calls come from one thread, and a failed environment's process is replaced."""
     id = "tests.rollout.misbehaving:BoundToItsThread"
     config = job("each", id, fault="raises", every=3, folder=str(tmp_path))
     config.rollout.concurrency = 2
@@ -266,7 +266,7 @@ def test_a_job_whose_environment_changes_the_current_folder_stays_in_its_own(
 
 
 class Unchecked(gymnasium.Wrapper):
-    """Says of its observations only that they are something."""
+    """An environment whose observation space accepts everything."""
 
     def __init__(self, env):
         super().__init__(env)
@@ -305,7 +305,7 @@ async def test_an_environment_of_old_gym_is_explained(processes: int) -> None:
 
 
 def found(config, what):
-    """What the check says about one thing."""
+    """Return the check's finding about one topic."""
     return next(f for f in check_environment(config, 10) if f.what == what)
 
 
@@ -343,7 +343,7 @@ def test_the_check_notices_memory_that_grows_however_slow_episodes_are(
 ) -> None:
     monkeypatch.setattr(checks, "_FEWEST_EPISODES", episodes)
     monkeypatch.setattr(checks, "_MEMORY_S", 0.0)
-    # glibc allocates more than 32 MB apart, never in memory that earlier tests have left behind
+    # glibc allocates more than 32 MB separately, never in memory that earlier tests freed
     finding = found(job(fault="leaks", megabytes=40).env, "memory")
     assert finding.state == "note"
     assert finding.detail == f"40.0 MB more after each of {episodes} episodes"
@@ -460,7 +460,7 @@ async def test_memory_that_grows_in_a_process_is_reported(monkeypatch, caplog) -
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A folder with a short path: Chromium makes a socket below it, and pytest's are too long."""
+    """Return a folder with a short path, as Chromium creates a socket below it."""
     with tempfile.TemporaryDirectory(prefix="arl") as folder:
         yield Path(folder)
 
@@ -468,7 +468,7 @@ def short() -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["", "hanging close"])
 async def test_browsers_of_miniwob_end_with_the_job(fault: str, monkeypatch, short) -> None:
-    """MiniWoB 1.1.0 with Selenium, each environment with a whole Chromium."""
+    """MiniWoB 1.1.0 with Selenium, where each environment has its own Chromium."""
     pytest.importorskip("miniwob")
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if binary is None or driver is None:
@@ -495,7 +495,7 @@ async def test_browsers_of_miniwob_end_with_the_job(fault: str, monkeypatch, sho
 
 
 def browsers(folder: Path) -> list[int]:
-    """The processes of browsers whose profile is in a folder."""
+    """Return the processes of browsers whose profile is in a folder."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):

@@ -18,7 +18,7 @@ from agentrl.rollout.nodes.job_files import JobOnNode, free_texts, local_folders
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project as a user has it, in which the job is started."""
+    """Create a typical user's project, in which the job is started."""
     root = tmp_path / "project"
     for name, text in {
         "code/my_rewards.py": "import my_words\ndef exact(episode): return my_words.ONE",

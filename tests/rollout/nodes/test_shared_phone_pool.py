@@ -1,4 +1,4 @@
-"""Phones that several real Ray actors share: what becomes of those whose holder is gone."""
+"""Phones shared by several real Ray actors, and what happens when a borrower dies."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ PATIENCE_S = 60
 
 
 def holder_class():
-    """A class that Ray sends along, as no worker knows this file."""
+    """Return a class that Ray pickles by value, because workers cannot import this file."""
 
     class Holder:
         def __init__(self, phones):
@@ -35,7 +35,7 @@ def holder_class():
             return os.getpid(), self.lease.serial
 
         async def tap(self, checked):
-            """Tap; `checked` by the lease itself, or sent to the phone whatever that says."""
+            """Tap through the lease if `checked`, else even if the lease has expired."""
             device = self.lease if checked else self.lease._device
             try:
                 await asyncio.to_thread(device.perform, Tap(0.5, 0.5))
@@ -48,7 +48,7 @@ def holder_class():
 
 @pytest.fixture
 async def shared(adb_server):
-    """Two phones of one node: their owner, and two processes that hold one each."""
+    """Start the owner of two phones on one node, and two processes that each hold one."""
     config = Config(
         env=EnvConfig(id="NumberGame-v0"),
         rollout=RolloutConfig(actors=2, start_deadline_s=PATIENCE_S),

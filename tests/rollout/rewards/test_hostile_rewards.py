@@ -1,4 +1,4 @@
-"""Reward functions that harm their process, or whose files do more than define them."""
+"""Reward functions that harm their process, or whose files do more than define functions."""
 
 import os
 import resource
@@ -15,7 +15,7 @@ from tests.rollout.rewards.test_reward_pool import functions, replying
 
 
 def scores(name, count=6):
-    """Totals of good episodes around a bad one."""
+    """Return the totals of good episodes before and after a bad one."""
     with functions(f"hostile_rewards:{name}") as rewards:
         episodes = [replying("bad" if member == 2 else "", member) for member in range(count)]
         return list(rewards.score_all(episodes)), rewards.score(replying("")).reward

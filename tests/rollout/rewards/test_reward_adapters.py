@@ -30,7 +30,7 @@ def batch(name, **fields):
 
 @pytest.fixture(scope="module")
 def by_reply():
-    """Calls the function that the reply names."""
+    """Call the function that the reply names."""
     with batch("by_reply") as rewards:
         yield rewards
 

@@ -1,4 +1,4 @@
-"""Reward functions in processes of their own: main thread, deadline, crashes, images."""
+"""Reward functions in separate processes: main thread, deadline, crashes, images."""
 
 import os
 import re
@@ -162,7 +162,7 @@ def test_processes_compute_on_at_most_half_of_the_cores(cores, computing, proces
 
 
 class Unknown:
-    """An instance of it cannot be imported by another process."""
+    """A class whose instances cannot be unpickled in another process."""
 
 
 def test_values_that_cannot_be_sent_are_left_out_of_infos_with_a_warning(obedient, caplog):

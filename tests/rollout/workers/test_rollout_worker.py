@@ -1,4 +1,4 @@
-"""Whole collections with every real part but a model: phones, adb, environment, recorder."""
+"""Whole collections with real phones, adb, environments and recorder, but without a model."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ def number_game(source, rounds=5):
 
 
 async def collect(config, folder, run, meanwhile=None, requests=TICKETS):
-    """What was collected, the counts, and the pool's own account."""
+    """Collect episodes; return them, the counts, and the pool's own statistics."""
     rollouts = RolloutWorker(plan_play(config), folder, run)
     await rollouts.start()
     try:
@@ -62,13 +62,13 @@ async def breaking(broken, pool):
 
 
 def fault(name, value, serial):
-    """A phone that goes offline takes the very command with it: its exit code says nothing."""
+    """Set a fault; ignore the exit code, which a phone that goes offline never returns."""
     command = [find_adb(), "-s", serial, "shell", "setprop", f"debug.agentrl.fault.{name}", value]
     subprocess.run(command, check=False, capture_output=True, timeout=30)
 
 
 def check_the_second_phone_plays_for_both(run, played, cause, times, requests=TICKETS):
-    """All requests are answered; what the first phone spoiled is void, recorded and its own."""
+    """Check that all requests were played and the first phone's failures were recorded."""
     episodes, progress, (first, second) = played
     expected = [(t.seed, t.group_id, t.member) for t in requests]
     assert [(e.episode.seed, e.episode.group, e.episode.member) for e in episodes] == expected
@@ -82,7 +82,7 @@ def check_the_second_phone_plays_for_both(run, played, cause, times, requests=TI
 
     assert progress.void == {cause: len(void)}
     assert progress.episodes == len(requests) + len(void)
-    assert first.failures == len(void) == times  # then it is lent no more
+    assert first.failures == len(void) == times  # it is not lent again
     assert (first.quarantined, second.failures, second.quarantined) == (True, 0, False)
 
 
@@ -92,7 +92,7 @@ def check_the_second_phone_plays_for_both(run, played, cause, times, requests=TI
     ("name", "value", "cause", "times"),
     [
         ("offline_s", "inf", "DeviceOffline", 1),
-        ("capture", "black", "CaptureError", 3),  # it answers each time that it is asked
+        ("capture", "black", "CaptureError", 3),  # it answers every probe
     ],
 )
 async def test_phone_that_fails_voids_its_episodes_and_the_others_play_them(
@@ -135,7 +135,7 @@ async def test_last_phone_that_fails_ends_the_collection_and_says_why(
 async def test_phone_connected_during_a_collection_is_used(adb_server, tiny_vlm, tmp_path):
     with spawn(2, ["agentrl.envs.android.number_game.app:NumberGameApp"], tempo="quick") as phones:
         first, second = phones.serials
-        for another in adb_server.devices():  # such as one of a test that failed
+        for another in adb_server.devices():  # such as a phone of a failed test
             adb_server.disconnect(another)
         adb_server.connect(first)
 
@@ -158,7 +158,7 @@ async def test_phone_connected_during_a_collection_is_used(adb_server, tiny_vlm,
 
 
 async def test_environment_that_hangs_voids_its_recorded_episodes(tiny_vlm, tmp_path):
-    """Every sixth seed hangs: one of two groups, in spite of its refills."""
+    """Every sixth seed hangs: one of two groups, despite its refills."""
     config = Config()
     config.env = EnvConfig(
         id="tests.rollout.games:Countdown-v0",

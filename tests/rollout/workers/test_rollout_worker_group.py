@@ -1,4 +1,4 @@
-"""Rollouts in real Ray actors: who plays what, and what becomes of those that die or hang."""
+"""Rollouts in real Ray actors: which actor plays what, and what happens if one dies or hangs."""
 
 import asyncio
 import json
@@ -31,12 +31,12 @@ from agentrl.rollout.workers.worker_supervisor import play_deadline_s
 
 slow = pytest.mark.slow
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
-PATIENCE_S = 60  # for what takes a second or two on a machine with nothing else to do
+PATIENCE_S = 60  # for steps that take a second or two on an idle machine
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def two_actors(adb_server, tiny_vlm, tmp_path_factory):
-    """Rollouts in two actors that share two phones, and the folder of what they record."""
+    """Start rollouts in two actors that share two phones; also return their run's folder."""
     run = tmp_path_factory.mktemp("run")
     rollouts = await open_rollouts(plan_play(number_game()), tiny_vlm, run)
     yield rollouts, run
@@ -74,7 +74,7 @@ def in_two_actors(config):
 
 
 def recorded(run):
-    """The ids that each actor has recorded, in this order."""
+    """Return the ids that each actor has recorded, in order."""
     files = [run / "episodes" / f"index-rollout{number}.jsonl" for number in (0, 1)]
     return [
         [json.loads(line)["id"] for line in file.read_text().splitlines()] if file.exists() else []
@@ -95,7 +95,7 @@ async def collect_and(rollouts, requests, player, act):
 
 
 async def processes_of(rollouts):
-    """Of each actor, last who keeps the phones: its own process, then its children's."""
+    """Return each actor's process and its children, with the owner of the phones last."""
     phones = rollouts._starter.phones.values()
     actors = [*(w.actor for w in rollouts._workers.engines), *(pool.actor for pool in phones)]
     own = [await actor.__ray_call__.remote(lambda self: os.getpid()) for actor in actors]
@@ -144,7 +144,7 @@ async def test_groups_are_distributed_and_return_in_the_order_of_their_requests(
 @in_one_loop
 @pytest.mark.adb
 async def test_an_actor_that_answers_is_waited_for(two_actors, monkeypatch):
-    """As when the episodes of the hf engine wait long for its batches, which does not count."""
+    """For example, episodes may wait long for batches of the hf engine, which does not count."""
     rollouts, _ = two_actors
     monkeypatch.setattr(
         "agentrl.rollout.workers.worker_supervisor.play_deadline_s", lambda *_: 0.01

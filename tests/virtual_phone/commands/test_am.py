@@ -15,7 +15,7 @@ TILE = "input tap 9 12"
 
 @pytest.fixture
 def phone() -> VirtualPhone:
-    """A phone whose app has been touched once."""
+    """Return a phone whose app has been touched once."""
     made = probe_phone()
     assert run(f"{START} --es level 3; input tap 36 40", made).err == ""
     return made

@@ -237,7 +237,7 @@ BODY = bytes(range(256)) * 16_384
 
 @asynccontextmanager
 async def web_server() -> AsyncIterator[VirtualPhone]:
-    """A phone with a server at its port 80: /big, /moved, and 404 for everything else."""
+    """Return a phone with a server at its port 80: /big, /moved, and 404 for everything else."""
     phone = probe_phone()
     tasks = set[asyncio.Task[None]]()
 

@@ -1,4 +1,4 @@
-"""What programs ask a phone about its services."""
+"""Queries about a phone's services, as client programs send them."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Gestures take their time on phones of real tempo, and none on quick ones."""
+"""Gestures take time on phones with `tempo="real"`, and none on quick phones."""
 
 import asyncio
 import json
@@ -31,7 +31,10 @@ async def took_s(command: str, phone: VirtualPhone) -> float:
     [
         ("input swipe 10 20 30 90 700", 0.7),
         ("input swipe 30 90 30 90 700", 0.7),
-        ("input draganddrop 10 20 30 90 300", 0.7),  # Android waits 400 ms for the pick-up
+        (
+            "input draganddrop 10 20 30 90 300",
+            0.7,
+        ),  # Android waits 400 ms before it picks up the item
         ("input keyevent --longpress BACK", 0.5),
         ("input swipe 10 20 30 90", 0.3),
     ],

@@ -153,7 +153,7 @@ def test_a_dialog_has_the_focus_and_receives_touches(
 
 
 def _button(xml: str, number: int) -> tuple[float, float]:
-    """The center of a button."""
+    """Return the center of a button."""
     nodes = re.findall(r'class="android.widget.Button".*?bounds="([^"]*)"', xml)
     left, top, right, bottom = map(int, re.findall(r"\d+", nodes[number]))
     return (left + right) / 2, (top + bottom) / 2

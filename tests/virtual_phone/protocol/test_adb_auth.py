@@ -13,7 +13,7 @@ from virtual_phone.system.file_system import FileSystem
 
 
 def prime(source: random.Random) -> int:
-    """A random 1024-bit prime."""
+    """Return a random 1024-bit prime."""
     small = [n for n in range(3, 2000, 2) if all(n % d for d in range(3, int(n**0.5) + 1, 2))]
     while True:
         n = source.getrandbits(1024) | (3 << 1022) | 1

@@ -97,7 +97,7 @@ async def test_output_that_is_never_read_is_dropped_and_the_phone_keeps_running(
         for stream in range(1, 9):
             wire.send(OPEN, stream, 0, b"exec:screencap\0")
         closed = 0
-        while closed < 5:  # some wait with buffered frames; for the others there is no room
+        while closed < 5:  # some wait with buffered frames; there is no room for the others
             closed += (await wire.next()).command == CLSE
         (connection,) = phone._connections
         assert connection.held <= 100_000
@@ -135,7 +135,7 @@ async def test_a_client_that_never_reads_is_not_read_either() -> None:
         assert not connection._is_reading
         assert connection.held < 1 << 20
         got = 0
-        while got < 1000:  # and once it reads, it is served again
+        while got < 1000:  # it is served again once it reads
             got += (await wire.next()).command == CLSE
         end = asyncio.get_running_loop().time() + PATIENCE_S
         while not connection._is_reading and asyncio.get_running_loop().time() < end:

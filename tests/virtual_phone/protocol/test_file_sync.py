@@ -13,7 +13,7 @@ IDS = [b"STAT", b"STA2", b"LST2", b"LIST", b"LIS2", b"RECV", b"SEND", b"DATA"]
 
 
 class Pieces:
-    """A stream that yields given chunks and records what is written."""
+    """A stream that yields the given chunks and records everything written."""
 
     def __init__(self, data: bytes, cuts: list[int]) -> None:
         self.written = b""

@@ -1,4 +1,4 @@
-"""Scripts whose output on a virtual phone must be that of mksh and toybox."""
+"""Scripts whose output on a virtual phone must equal the output of mksh and toybox."""
 
 LANGUAGE = r"""
 for i in 1 2 3; do echo $i; done

@@ -114,7 +114,7 @@ def test_an_invalid_or_exponential_pattern_is_rejected(pattern: str) -> None:
 
 
 @given(st.text(alphabet="ab()|*+?{}[]^$.\\1,:-&~", max_size=12))
-@example("[]||")  # no set: it is not closed
+@example("[]||")  # not a set, because it is not closed
 @settings(deadline=None)
 def test_grep_handles_any_pattern(pattern: str) -> None:
     for option in ("", "-E", "-F"):
@@ -213,7 +213,7 @@ def test_parsing_takes_linear_time(piece: str) -> None:
             least = min(least, time.process_time() - start)
         return least
 
-    # Linear is 20 times as long, quadratic 400 times; the constant is for clocks that tick slowly.
+    # Linear time is 20 times as long, quadratic 400 times; the constant allows for coarse clocks.
     assert seconds(10_000) < 100 * seconds(500) + 0.05
 
 

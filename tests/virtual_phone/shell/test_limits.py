@@ -1,4 +1,4 @@
-"""Scripts without an end can be ended, and take neither the memory nor the turns of others."""
+"""Endless scripts can be stopped, and neither exhaust the memory nor block other phones."""
 
 import asyncio
 import time

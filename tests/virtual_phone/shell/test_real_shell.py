@@ -100,7 +100,7 @@ expressions = st.recursive(
 def test_arithmetic_is_that_of_mksh(
     programs: Path, scratch: Iterator[Path], tried: list[str]
 ) -> None:
-    # An error ends a shell, so each expression has one of its own.
+    # An error ends a shell, so each expression runs in a separate shell.
     script = "\n".join(f"(x=7 y=3 z=-5; echo $(({text})) $x $y) 2>/dev/null" for text in tried)
     ours, real = both(script, programs, next(scratch))
     for text, our, their in zip(tried, ours[0].split("\n"), real[0].split("\n"), strict=False):

@@ -52,7 +52,7 @@ class Viewer:
         return asyncio.create_task(shell.run(f"{STREAM} {options} -"))
 
     def differs(self) -> float:
-        """Mean difference between the last frame and the screen, in [0, 255]."""
+        """Return the mean difference between the last frame and the screen, in [0, 255]."""
         screen = self.phone.shown.frame.rgba[..., :3].astype(int)
         return float(np.abs(screen - self.images[-1]).mean())
 

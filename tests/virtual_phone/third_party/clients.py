@@ -1,9 +1,9 @@
-"""Third-party clients on virtual phones: installs them, runs them, writes the table of the docs.
+"""Install third-party clients, run them on virtual phones, and write the table of the docs.
 
     python -m tests.virtual_phone.third_party.clients
 
-installs all of them into a cache, runs each on a phone of its own, and writes the table of
-docs/virtual-phone.md. What each one is asked is in python_clients.py and node_clients.mjs.
+installs all clients into a cache, runs each on a separate phone, and writes the table of
+docs/virtual-phone.md. The calls of each client are in python_clients.py and node_clients.mjs.
 """
 
 import hashlib
@@ -56,10 +56,10 @@ class Result:
 
 
 def installed(source: Path, command: Sequence[str]) -> Path:
-    """A folder with the pinned packages of a file; they are installed if they are not there yet.
+    """Return a folder with the pinned packages of a file, installing them if necessary.
 
     Raises:
-        NotInstalled: they cannot be installed.
+        NotInstalled: the packages cannot be installed.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentrl-clients"
     digest = hashlib.sha256(source.read_bytes() + sys.version.encode()).hexdigest()[:16]
@@ -82,19 +82,19 @@ def installed(source: Path, command: Sequence[str]) -> Path:
 
 
 def python_packages(source: Path = HERE / "requirements.txt") -> Path:
-    """The folder of the Python clients, or of other packages that a file pins."""
+    """Return the folder of the Python clients, or of other packages that a file pins."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     return installed(source, [*pip, "--no-deps", "--target", ".", "-r", source.name])
 
 
 def node_packages() -> Path:
-    """The folder of the Node clients."""
+    """Return the folder of the Node clients."""
     npm = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]
     return installed(HERE / "package.json", npm)
 
 
 def versions() -> dict[str, str]:
-    """The pinned version of each client."""
+    """Return the pinned version of each client."""
     pins = dict(re.findall(r"^([\w-]+)==(\S+)$", (HERE / "requirements.txt").read_text(), re.M))
     node = json.loads((HERE / "package.json").read_text())["dependencies"]
     return {name: {**pins, **node}[name] for name in LICENSES}
@@ -127,12 +127,12 @@ def run(name: str, serial: str, adb: str, port: int) -> list[Result]:
 
 
 def start_phones() -> VirtualPhones:
-    """A phone for each client."""
+    """Start a phone for each client."""
     return spawn(len(LICENSES), [PROBE], effect_delay_ms=(0, 0))
 
 
 def run_on(phones: VirtualPhones, name: str) -> list[Result]:
-    """Run a client on its own phone, with its own adb server: some restart theirs.
+    """Run a client on its own phone and adb server, because some clients restart the server.
 
     Raises:
         NotInstalled: it cannot be installed.
@@ -143,7 +143,7 @@ def run_on(phones: VirtualPhones, name: str) -> list[Result]:
 
 
 def row(name: str, calls: Sequence[Result]) -> str:
-    """A client's line of the table."""
+    """Return a client's row of the table."""
     good = ", ".join(f"`{one.call}`" for one in calls if not one.refusal)
     bad = ", ".join(f"`{one.call}`" for one in calls if one.refusal)
     return f"| {name} {versions()[name]} | {LICENSES[name]} | {good} | {bad or 'none'} |\n"

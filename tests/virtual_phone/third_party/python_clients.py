@@ -1,8 +1,8 @@
-"""What third-party Python clients ask of a phone: runs one client and prints a line per call.
+"""Run one third-party Python client against a phone, and print a line per call.
 
     python python_clients.py CLIENT SERIAL ADB ADB_SERVER_PORT
 
-A call fails here if it raises, or if its answer is not what a real phone would say.
+A call fails if it raises, or if its result is not what a real phone would return.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ Call = tuple[str, Callable[[], Any], Any]
 
 
 class Phone:
-    """How clients reach the phone, and a folder of this computer."""
+    """How clients connect to the phone, and a folder on this computer."""
 
     def __init__(self, serial: str, adb: str, port: str) -> None:
         self.serial = serial
@@ -37,25 +37,25 @@ class Phone:
         self.file.write_bytes(self.sent)
 
     def back(self) -> bytes:
-        """The content of the file that was pulled."""
+        """Return the content of the pulled file."""
         return (self.folder / "back").read_bytes()
 
 
 def touches(shell: Callable[[str], str], act: Callable[[], object]) -> int:
-    """Number of touches that the app in front has seen during an action."""
+    """Return the number of touches that the app in front receives during an action."""
     before = json.loads(shell(CAT_STATE))["touches"]
     act()
     return int(json.loads(shell(CAT_STATE))["touches"]) - int(before)
 
 
 def after(shell: Callable[[str], str], act: Callable[[], object], key: str) -> Any:
-    """A value of the state that the app in front publishes, after an action."""
+    """Return a value of the published state of the app in front after an action."""
     act()
     return json.loads(shell(CAT_STATE))[key]
 
 
 def is_screen(image: Any) -> bool:
-    """Whether it is an image of the size of the screen that is not black."""
+    """Return whether this is an image of the screen's size that is not black."""
     import numpy as np
 
     pixels = np.asarray(image)
@@ -63,12 +63,12 @@ def is_screen(image: Any) -> bool:
 
 
 def has(*texts: str) -> Callable[[Any], bool]:
-    """Whether the answer contains all of these texts."""
+    """Return whether the answer contains all of these strings."""
     return lambda answer: all(text in str(answer) for text in texts)
 
 
 def adb_shell(phone: Phone) -> Iterator[Call]:
-    """It speaks to the phone itself, without an adb server, in ADB's first version."""
+    """adb_shell connects directly to the phone without an adb server, using ADB's first version."""
     from adb_shell.adb_device import AdbDeviceTcp
 
     host, _, port = phone.serial.partition(":")
@@ -88,7 +88,7 @@ def adb_shell(phone: Phone) -> Iterator[Call]:
 
 
 def uiautomator2(phone: Phone) -> Iterator[Call]:
-    """Only what it does over ADB itself; the rest needs its own program on the phone."""
+    """Only uiautomator2's calls over ADB; all others need its own program on the phone."""
     import uiautomator2
 
     class WithoutJar(uiautomator2.Device):
@@ -130,7 +130,7 @@ def uiautomator2(phone: Phone) -> Iterator[Call]:
 
 
 def airtest(phone: Phone) -> Iterator[Call]:
-    """Its class ADB: everything that needs none of its APKs."""
+    """airtest's class ADB, except for calls that need its APKs."""
     from airtest.core.android.adb import ADB
 
     device = ADB(phone.serial, phone.adb, server_addr=("127.0.0.1", phone.port))
@@ -186,7 +186,7 @@ def airtest(phone: Phone) -> Iterator[Call]:
 
 
 def mobilerun(phone: Phone) -> Iterator[Call]:
-    """Its Android driver without the Portal app, in mobilerun-core-local."""
+    """mobilerun's Android driver without the Portal app, in mobilerun-core-local."""
     from mobilerun_core_local.driver.android import AndroidDriver
 
     os.environ["ANDROID_ADB_SERVER_PORT"] = str(phone.port)
@@ -226,7 +226,7 @@ def mobilerun(phone: Phone) -> Iterator[Call]:
 
 
 def autoglm_gui(phone: Phone) -> Iterator[Call]:
-    """Its modules `adb` and `adb_plus`."""
+    """AutoGLM-GUI's modules `adb` and `adb_plus`."""
     from AutoGLM_GUI import adb, adb_plus
     from AutoGLM_GUI.adb import input as keyboard
     from AutoGLM_GUI.adb_plus import display
@@ -283,7 +283,7 @@ def android_env(phone: Phone) -> Iterator[Call]:
         adb_path=phone.adb, adb_server_port=phone.port, device_name=phone.serial, default_timeout=20
     )
     controller = adb_controller.AdbController(config)
-    # After a failure it restarts the adb server, which then knows no phones that came over TCP.
+    # After a failure it restarts the adb server, which then forgets phones connected over TCP.
     controller._restart_server = lambda timeout=None: None
     parser = adb_call_parser.AdbCallParser(controller)
 
@@ -345,7 +345,7 @@ def android_env(phone: Phone) -> Iterator[Call]:
 
 
 def androidviewclient(phone: Phone) -> Iterator[Call]:
-    """Its AdbClient, and ViewClient with `uiautomator dump`."""
+    """AndroidViewClient's AdbClient, and ViewClient with `uiautomator dump`."""
     from com.dtmilano.android.adb.adbclient import AdbClient
     from com.dtmilano.android.viewclient import ViewClient
 
@@ -401,7 +401,7 @@ CLIENTS = {
 
 
 def refusal(act: Callable[[], Any], expected: Any) -> str:
-    """Why the answer is not what a real phone would say; empty if it is."""
+    """Return why the result differs from a real phone's; empty if it does not."""
     try:
         answer = act()
         if asyncio.iscoroutine(answer):
@@ -417,7 +417,7 @@ def main() -> None:
     logging.disable()
     name, *where = sys.argv[1:]
     report = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a client prints goes to standard error
+    os.dup2(2, 1)  # redirect everything a client prints to standard error
     for call, act, expected in CLIENTS[name](Phone(*where)):
         start = time.monotonic()
         line = {"call": call, "refusal": re.sub(r"\s+", " ", refusal(act, expected))}

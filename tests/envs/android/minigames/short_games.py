@@ -21,22 +21,22 @@ SHORT: Mapping[str, Mapping[str, Any]] = {
 
 
 def new_app(id: str) -> Any:
-    """The app of a game, not launched."""
+    """Return the app of a game, not yet launched."""
     return user_code.load(str(find_env(id).app))()
 
 
 def player(id: str, name: str, **kwargs: Any) -> Any:
-    """A scripted player of a game."""
+    """Return a scripted player of a game."""
     return user_code.load(find_env(id).players[name])(**kwargs)
 
 
 def extras(id: str, seed: int) -> dict[str, str]:
-    """The launch extras of a short game."""
+    """Return the launch extras of a short game."""
     return {"seed": str(seed), **{name: str(value) for name, value in SHORT[id].items()}}
 
 
 def play_badly(id: str, seed: int, dice: int, **level: str) -> list[dict[str, Any]]:
-    """The states of a paused game in which each move has the lowest immediate worth."""
+    """Return the states of a paused game in which each move has the lowest immediate worth."""
     app, rng = new_app(id), np.random.default_rng(dice)
     app.launch({**extras(id, seed), **level})
     states = [app.state()]
@@ -50,7 +50,7 @@ def play_badly(id: str, seed: int, dice: int, **level: str) -> list[dict[str, An
 
 
 def after(app: Any, move: str | int) -> Any:
-    """A copy of the app after a move and the time that it takes."""
+    """Return a copy of the app after a move and the time that it takes."""
     app = copy.deepcopy(app)
     app.rules.flip(move) if isinstance(move, int) else app.rules.move(move)
     for _ in range(app.level.ticks if isinstance(app.level, PacedSettings) else 0):

@@ -24,7 +24,7 @@ MakeEnv = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def make_env() -> Iterator[MakeEnv]:
-    """Environments that all play on one quick phone."""
+    """Make environments that all play on the same quick phone."""
     games = [app for app in apps() if ".minigames." in app]
     phone = open_device("virtual", apps=games, tempo="quick")
     close = phone.close
@@ -40,7 +40,7 @@ def make_env() -> Iterator[MakeEnv]:
 
 
 def play(env: Any, id: str, seed: int, mode: str) -> tuple[list[Any], list[float], Any]:
-    """The screens and rewards of a game of the expert, and its last info."""
+    """Play a game with the expert; return its screens, its rewards and the last info."""
     translator = make_translator(id, {**SHORT[id], "mode": mode})
     who = player(id, "expert", mode=mode)
     rng = np.random.default_rng(seed)

@@ -23,7 +23,7 @@ SIZES = [(720, 1231), (333, 777), (90, 154), (400, 230)]
 
 
 def play(id: str, name: str, seed: int, turns: int = 400, **level: str) -> list[dict[str, Any]]:
-    """The states of a game that a scripted player plays by touches, with no phone between."""
+    """Return the states of a game that a scripted player plays by touches, without a phone."""
     app, rng = new_app(id), np.random.default_rng(seed)
     translator, who = make_translator(id), player(id, name)
     app.launch({**extras(id, seed), **level})
@@ -83,7 +83,7 @@ def test_the_classes_of_a_game_are_found_by_name_and_travel_to_other_processes(i
 def test_players_of_less_skill_do_worse(id: str) -> None:
     level = {"length": "30", "pairs": "6"}
     turns, games = 30, 5
-    if id == "Game2048-v0":  # a long game, in which chance means much
+    if id == "Game2048-v0":  # a long game, in which luck matters
         level, turns, games = {"goal": "2048"}, 120, 2
     best, middle, worst = (
         np.mean([play(id, name, seed, turns, **level)[-1]["score"] for seed in range(games)])

@@ -29,7 +29,7 @@ BOARDS = st.lists(LINES, min_size=4, max_size=4).map(tuple)
 
 
 def play(game: Any, dice: int, turns: int = 60) -> list[dict[str, Any]]:
-    """The states of a game that is played by chance."""
+    """Return the states of a game played with random moves."""
     rng = np.random.default_rng(dice)
     states = [game.state()]
     while not game.done and len(states) <= turns:
@@ -245,7 +245,7 @@ def test_the_wall_ends_the_game_and_so_does_hunger() -> None:
     assert game.lost
     game, turns = Snake(0), 0
     game.body, game.food = ((1, 0), (0, 0), (0, 1)), (5, 7)
-    while not game.done:  # round and round in the corner
+    while not game.done:  # in circles in the corner
         head = game.body[0]
         game.move({(1, 0): "down", (1, 1): "left", (0, 1): "up", (0, 0): "right"}[head])
         game.tick()

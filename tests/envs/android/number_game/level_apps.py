@@ -26,20 +26,20 @@ SEEDS = st.integers(min_value=0, max_value=2**32)
 
 
 def launched(seed: int, rounds: int = 3, **level: Any) -> NumberGameApp:
-    """The app as the environment launches it."""
+    """Return the app, launched as the environment does."""
     app = NumberGameApp()
     app.launch({"seed": str(seed), "rounds": str(rounds), **NumberGameLevel(**level).extras()})
     return app
 
 
 def tap(app: NumberGameApp, place: list[float]) -> bool:
-    """Tap at a published place."""
+    """Tap at a published position."""
     x, y = place
     return app.touch(x, to_app(y))
 
 
 def play(app: NumberGameApp, player: NumberGameExpert, turns: int, seed: int = 0) -> dict[str, Any]:
-    """The state after some turns, or at the end of the game."""
+    """Return the state after some turns, or at the end of the game."""
     rng, translator = np.random.default_rng(seed), NumberGameTranslator()
     for _ in range(turns):
         if app.state()["done"]:

@@ -80,7 +80,7 @@ def test_an_invalid_action_is_rejected(env: NumberGame) -> None:
 
 @pytest.fixture
 def fault(env: NumberGame) -> Iterator[Callable[..., None]]:
-    """Sets some of the phone's faults, until the end of the test."""
+    """Set faults of the phone until the end of the test."""
 
     def set_fault(**faults: str) -> None:
         for name, value in faults.items():
@@ -127,7 +127,7 @@ def test_a_foreign_window_is_dismissed_and_the_pick_counts(
     _, info = env.reset(seed=5)
     fault(**world)
     end = time.monotonic() + 30
-    while env.device.focus() == PACKAGE:  # effects come late, those of the world too
+    while env.device.focus() == PACKAGE:  # all effects come late, including those of faults
         assert time.monotonic() < end
         time.sleep(0.02)
     screen, reward, terminated, _, info = env.step(tap(layout.CARDS[info["answer"]]))

@@ -1,4 +1,4 @@
-"""Where things lie on the screens of all levels, and whether they fit."""
+"""The positions of all elements on the screens of all levels, and whether they fit."""
 
 import itertools
 from functools import lru_cache
@@ -27,7 +27,7 @@ SIZES = [(720, 1280), (1080, 2400), (333, 777), (90, 160), (800, 900)]
 
 
 def cells(box: Box) -> set[tuple[int, int]]:
-    """The cells of the screen's grid that a box reaches into."""
+    """Return the cells of the screen's grid that a box overlaps."""
     columns = range(int(box.left * layout.COLUMNS), int(box.right * layout.COLUMNS) + 1)
     top, bottom = to_screen(box.top), to_screen(box.bottom)
     rows = range(int(top * layout.ROWS), int(bottom * layout.ROWS) + 1)
@@ -40,7 +40,7 @@ def are_apart(one: Area, other: Area) -> bool:
 
 
 def pixels(box: Box, width: int, height: int) -> Area:
-    """A box on a picture of the app's area, rounded outwards."""
+    """Convert a box to pixels of the app's area, rounded outwards."""
     return (
         int(box.left * width),
         int(box.top * height),
@@ -196,7 +196,7 @@ def test_a_tip_is_all_that_a_distractor_draws() -> None:
 
 
 def stages(game: NumberGameState) -> Any:
-    """The game as it stands at each of its screens, up to its last."""
+    """Yield the game at each of its screens, up to the last."""
     yield game
     if game.phase is NumberGamePhase.LAMP:
         game.advance()
@@ -225,7 +225,7 @@ def test_numbers_and_captions_stay_within_their_boxes(size: tuple[int, int]) -> 
 
 @lru_cache(maxsize=4096)
 def ink(piece: Piece, width: int, height: int) -> Area:
-    """The area of a picture of one color that a part changes; (0, 0, 0, 0) if nothing."""
+    """Return the area that a part changes on a plain picture; (0, 0, 0, 0) if none."""
     picture = np.full((height, width, 3), 77, np.uint8)
     stroke, shown = piece
     stroke(picture, *shown)
@@ -237,7 +237,7 @@ def ink(piece: Piece, width: int, height: int) -> Area:
 
 
 def is_within(inner: Area, outer: Area, room: float) -> bool:
-    """Whether so many pixels are free on each side."""
+    """Return whether this many pixels are free on each side."""
     left, top = inner[0] - outer[0], inner[1] - outer[1]
     right, bottom = outer[2] - inner[2], outer[3] - inner[3]
     return min(left, top, right, bottom) >= room

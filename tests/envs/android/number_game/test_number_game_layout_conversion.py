@@ -9,7 +9,7 @@ from agentrl.envs.android.number_game.screen_reader import read_screen
 from agentrl.envs.android.phone_game.layout_conversion import targets_to_screen, to_layout
 from agentrl.types import Image
 
-# A page that fills a long screen; one between the bars of its browser; one on a tablet's side.
+# Pages that fill a long screen, lie between the browser's bars, or are on one side of a tablet.
 SCREENS = [
     ((720, 1600), ScreenRegion(left=0.0, top=0.0, right=1.0, bottom=1.0)),
     ((720, 1280), ScreenRegion(left=0.0, top=0.125, right=1.0, bottom=0.9625)),
@@ -31,7 +31,7 @@ def shown(screen: Image) -> Settled:
 
 
 def on(app: NumberGameApp, size: tuple[int, int], area: ScreenRegion) -> Image:
-    """A screen of that size, gray where the app is not."""
+    """Return a screen of this size, gray outside the app."""
     width, height = size
     screen = np.full((height, width, 3), 60, np.uint8)
     top, bottom = round(area.top * height), round(area.bottom * height)

@@ -31,7 +31,7 @@ EVERYTHING = {
 
 @pytest.fixture(scope="module")
 def phone(adb_server: AdbServer) -> Iterator[str]:
-    """The serial of a phone with the game on it."""
+    """Return the serial of a phone with the game installed."""
     deadlines = Deadlines(start_s=120.0)
     device = open_device("virtual", apps=[APP], deadlines=deadlines, tempo="quick")
     yield device.serial
@@ -40,7 +40,7 @@ def phone(adb_server: AdbServer) -> Iterator[str]:
 
 @pytest.fixture
 def make(phone: str) -> Iterator[Callable[..., NumberGame]]:
-    """Makes environments on the phone; they are closed when the test is over."""
+    """Make environments on the phone, and close them when the test is over."""
     made: list[NumberGame] = []
 
     def make_one(**settings: Any) -> NumberGame:
@@ -55,7 +55,7 @@ def make(phone: str) -> Iterator[Callable[..., NumberGame]]:
 def play(
     env: NumberGame, player: NumberGameExpert, seed: int, **settings: Any
 ) -> list[tuple[Any, ...]]:
-    """Screen, reward and state of each step of one game, at most 60."""
+    """Return screen, reward and state of each step of one game, at most 60."""
     translator = open_translator(resolve_env(EnvConfig(id="NumberGame-v0", kwargs=settings)))
     rng = np.random.default_rng(seed)
     screen, info = env.reset(seed=seed)

@@ -15,7 +15,7 @@ from agentrl.types import Observation
 
 
 def play(player: NumberGameExpert, seed: int, memory: bool = False) -> int:
-    """Right picks of one game of ten rounds, at most 100 taps."""
+    """Play one game of ten rounds with at most 100 taps; return the number of right picks."""
     app, rng, translator = NumberGameApp(), np.random.default_rng(seed), NumberGameTranslator()
     app.launch({"seed": str(seed), "memory": str(memory)})
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""What is read off the number game's screen is what the game publishes."""
+"""Facts read from the number game's screen equal the facts that the game publishes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -43,7 +43,7 @@ def png(frame: ScreenFrame) -> Image:
 
 
 def h264(frame: ScreenFrame) -> Image:
-    """Through the phone's own encoder and the framework's decoder."""
+    """Encode a frame with the phone's encoder, and decode it with the framework's decoder."""
     pytest.importorskip("av")
     from agentrl.devices.capture.h264_stream import H264Decoder, rgb
     from virtual_phone.system.screen_recorder import ScreenRecorder
@@ -58,7 +58,7 @@ def h264(frame: ScreenFrame) -> Image:
 
 
 def wrong(read: dict[str, Any], app: NumberGameApp) -> dict[str, Any]:
-    """What was not read as it is."""
+    """Return the facts that were misread."""
     return dict(VisionAudit().compare(read, app.state())["differs"])
 
 
@@ -72,7 +72,7 @@ def wrong(read: dict[str, Any], app: NumberGameApp) -> dict[str, Any]:
 @settings(max_examples=20, deadline=None)
 def test_every_screen_is_read_as_it_is(seed, level, size, touches, capture) -> None:
     app = launched(seed, 4, **level)
-    for touch in touches:  # a card, the button, or beside everything
+    for touch in touches:  # a card, the button, or neither
         places = app.state()["touch_targets"]
         where = [*places["cards"], places["button"], places["button"]]
         tap(app, where[touch] if touch < len(where) else [0.5, 0.01])
@@ -129,7 +129,7 @@ def env(adb_server: object) -> Iterator[NumberGame]:
 
 
 def played(env: NumberGame, truth: str, seed: int = 5) -> tuple[list[float], list[dict[str, Any]]]:
-    """The expert's rewards and infos, with another source of truth."""
+    """Return the expert's rewards and infos with a different `truth`."""
     env._fact_source = FactSource(truth, env.level)
     rng, translator, player = np.random.default_rng(0), NumberGameTranslator(), NumberGameExpert()
     rewards, infos, over = [], [env.reset(seed=seed)[1]], False

@@ -31,7 +31,7 @@ def env() -> Iterator[TreeGame]:
 
 
 def play(env: TreeGame, seed: int) -> tuple[list[Any], list[float], dict[str, Any]]:
-    """The expert's game: screens, rewards, and the last info."""
+    """Play a game with the expert; return screens, rewards and the last info."""
     rng, words, player = np.random.default_rng(0), TreeGameTranslator(), TreeGameExpert()
     screen, info = env.reset(seed=seed)
     screens, rewards, done = [screen], [], False

@@ -16,7 +16,7 @@ CHOICES = st.lists(st.booleans(), min_size=4, max_size=4)
 
 
 def played(seed: int, choices: list[bool], **level: object) -> TreeGameRules:
-    """A game in which True replaces."""
+    """Return a game after these decisions, where True means replace."""
     game = TreeGameRules(seed, **{"chops": len(choices), "chop_ms": 0, **level})
     for replace in choices:
         assert game.touch(*layout.AXE.center)

@@ -12,20 +12,20 @@ from agentrl.envs.wechat.tree_game.rules import TreeGameLevel
 
 
 def launched(seed: int = 0, **level: Any) -> TreeGameApp:
-    """The app as the environment launches it, with a tree that is quick to chop."""
+    """Return the app, launched as the environment does, with a tree that is quick to chop."""
     app = TreeGameApp()
     app.launch({"seed": str(seed), **TreeGameLevel(**{"chop_ms": 0, **level}).extras()})
     return app
 
 
 def tap(app: TreeGameApp, name: str) -> bool:
-    """Tap at a published place."""
+    """Tap at a published position."""
     x, y = app.state()["touch_targets"][name]
     return app.touch(x, to_app(y))
 
 
 def play(player: GamePlayer, seed: int, turns: int = 24, **level: Any) -> dict[str, Any]:
-    """The state after some turns, or at the end of the game."""
+    """Return the state after some turns, or at the end of the game."""
     app, rng = launched(seed, **level), np.random.default_rng(seed)
     words = TreeGameTranslator()
     for _ in range(turns):
