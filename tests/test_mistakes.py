@@ -307,7 +307,7 @@ def test_a_filter_that_matches_nothing_lists_what_there_is(tmp_path, capsys):
     assert run(["episodes", str(tmp_path), "--outcome", "void"]) == 0
     assert "1 of 1 episodes" in capsys.readouterr().out
     assert run(["episodes", str(tmp_path), "--split", "eval"]) == 0
-    assert "No episode matches. Recorded: 1 train timeout" in capsys.readouterr().out
+    assert "No episodes match. The run has 1 train timeout" in capsys.readouterr().out
 
 
 def test_an_unreachable_serial_is_reported(adb_server, tmp_path, capsys):

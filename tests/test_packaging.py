@@ -185,4 +185,4 @@ def test_phones_start_and_stop(installed: Path, tmp_path: Path, adb_server: AdbS
             if "Ctrl-C" in line:
                 process.send_signal(signal.SIGINT)
     assert process.returncode == 0, said
-    assert "The phones are stopped.\n" in said
+    assert "All phones have stopped.\n" in said

@@ -63,7 +63,7 @@ _GROUPS = {
 
 
 _LONGEST_ERROR = 20_000
-"""Maximum characters printed of an error: user code may raise our errors with any text."""
+"""Number of characters after which a printed error is cut: user code may put any text in it."""
 _INTERRUPTED = 130
 """Exit code after Ctrl-C, following the shells' convention."""
 
@@ -97,7 +97,7 @@ class _CommandWithOverrides(typer.core.TyperCommand):
                 after = given[given.index(option) + 1 :] if option in given else []
                 value = after[0] if after else "..."
             raise ConfigError(
-                f"{option} is not an option of {ctx.command_path}; it is a setting: "
+                f"{option} is not an option of {ctx.command_path}, but a setting; write it as "
                 f"{key}={value.split()[0] if value else '...'}"
             ) from None
 
@@ -106,7 +106,7 @@ def _setting(name: str) -> str | None:
     """Return the dotted key of the setting called `name`, which may include its section."""
     name = name.replace("-", "_")
     found = [key for key in settings() if f".{key}".endswith(f".{name}")]
-    # Several sections have `steps` and `lr`: most likely the job's own are meant.
+    # Several sections have `steps` and `lr`, so prefer those of the job itself.
     return min(
         found,
         key=lambda key: (not key.startswith("train."), "warm" in key, key.count(".")),
@@ -191,10 +191,10 @@ def root_command() -> Any:
 def main() -> None:
     """Run the command line and exit."""
     # A closed stream (`2>&-`) is None in Python. The next file to be opened would get its file
-    # descriptor, and programs that we start would write to that file: open the null device instead.
+    # descriptor, and child processes would write to that file, so open the null device instead.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            stream = open(os.devnull, mode)  # noqa: SIM115 -- it stays open
+            stream = open(os.devnull, mode)  # noqa: SIM115 -- must stay open
             os.set_inheritable(stream.fileno(), True)
             setattr(sys, name, stream)
     sys.exit(run(sys.argv[1:]))
@@ -206,7 +206,7 @@ def run(arguments: list[str]) -> int:
     Returns:
         The exit code: 2 for a user's mistake, 130 when interrupted, 1 for any other failure.
     """
-    # Progress bars of other libraries would fill a log.
+    # Other libraries' progress bars would clutter a log file.
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")
     if arguments[:1] == ["help"]:
@@ -217,7 +217,7 @@ def run(arguments: list[str]) -> int:
     except SystemExit as end:
         if "--install-completion" in arguments:
             complete_zsh_script()
-        # Ctrl-C or Ctrl-D at a prompt, which reports the abort itself.
+        # Ctrl-C or Ctrl-D at a prompt: Typer has already reported the abort.
         if isinstance(end.__context__, typer.Abort):
             return _INTERRUPTED
         if end.code == _INTERRUPTED:
@@ -225,7 +225,7 @@ def run(arguments: list[str]) -> int:
             after_echo = "\n" if sys.stderr.isatty() else ""
             sys.stderr.write(f"{after_echo}interrupted\n")
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    # An OSError comes from the machine (for example a full disk): a traceback would not help.
+    # An OSError comes from the machine (a full disk, for example), so a traceback would not help.
     except (AgentRLError, OSError) as error:
         text = message_of(error, _LONGEST_ERROR)
         sys.stderr.write(printable(f"{type(error).__name__}: {text}") + "\n")

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _SLOW_CHECK_S = 20.0
-"""Without a terminal, a check is announced once it takes this long."""
+"""Seconds after which a check that is still running is announced if there is no terminal."""
 
 
 def check(
     kind: Annotated[
         str,
-        typer.Argument(help="Such as `logger`; see `agentrl list`.", autocompletion=complete_kind),
+        typer.Argument(
+            help="What to check, such as `logger`; see `agentrl list`.",
+            autocompletion=complete_kind,
+        ),
     ],
     target: Annotated[
         str,
@@ -33,7 +36,7 @@ def check(
     settings: Annotated[
         list[str] | None,
         typer.Argument(
-            help="The target's keyword arguments; for env, translator and player a job's settings.",
+            help="Keyword arguments of the target; for env, translator and player, job settings.",
             metavar="KEY=VALUE",
         ),
     ] = None,
@@ -45,10 +48,10 @@ def check(
         typer.Option(help="Time limit of all checks of an environment [default: 600].", min=1),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="For a slow environment: check only a few steps.")
+        bool, typer.Option("--quick", help="Check only a few steps, for a slow environment.")
     ] = False,
 ) -> None:
-    """Check that your own class or function keeps its contract.
+    """Check that your own class or function meets its contract.
 
     Exits with 1 if a check fails.
 
@@ -56,7 +59,7 @@ def check(
     """
     from agentrl.check import findings, findings_in_process, next_command
 
-    # Only the options that were given: kinds other than `env` accept none.
+    # Pass only the options that were given, since kinds other than `env` accept none.
     options = {"limit_s": limit} if limit is not None else {}
     if quick:
         options["quick"] = True
@@ -87,7 +90,7 @@ def doctor() -> None:
 
 @contextmanager
 def _announced_checks() -> "Iterator[Callable[[str, float], None]]":
-    """Show which check is running: on a terminal in the last line, elsewhere if it is slow."""
+    """Show the running check: on a terminal in a status line, elsewhere only if it is slow."""
     console, announced = Console(stderr=True, emoji=False), set[str]()
     with console.status("") as status:
 
@@ -97,18 +100,18 @@ def _announced_checks() -> "Iterator[Callable[[str, float], None]]":
             # A log cannot redraw a line, so print each slow check once.
             if not console.is_terminal and seconds >= _SLOW_CHECK_S and what not in announced:
                 announced.add(what)
-                typer.echo(printable(f"under way: {text}"), err=True)
+                typer.echo(printable(f"still running: {text}"), err=True)
 
         yield waiting
 
 
 def _suggest_again(kind: str, target: str, settings: list[str], *, is_loaded: bool) -> None:
-    """Suggest how to check again after the fix, or where to look if the target was not found."""
+    """Suggest the next check: the same one, or the job's if the target was not found."""
     fix, job = "Fix the first one, then check again.", Path("config.yaml")
     if is_loaded or Path(target.partition(":")[0]).is_file():
         suggest(("check", kind, target, *settings), prefix=f"{fix} ")
     elif kind == "env" and job.is_file() and target in job.read_text(errors="replace"):
-        # Only a configuration or MODULE:ID says which module registers the environment.
+        # An id alone does not say which module registers the environment; a job's file does.
         suggest(("check", kind, job, *settings))
     else:
         typer.echo(fix)

@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from agentrl.config import Config
 
 _OF_DEADLINE = 0.8
-"""Fraction of the deadline after which a node answers without waiting for its GPU drivers."""
+"""Fraction of the deadline after which a node replies without waiting for its GPU drivers."""
 
 
 def cluster(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Also check whether the nodes have a model, and room for it: a job's "
-            "configuration, or the model's folder or Hugging Face id."
+            help="Also check whether the nodes have this model and enough shared memory for its "
+            "weights. A job's configuration, a model folder, or a Hugging Face id."
         ),
     ] = None,
     deadline: Annotated[
-        float, typer.Option(help="Seconds to wait for the nodes to answer.", min=1)
+        float, typer.Option(help="Seconds to wait for the nodes to reply.", min=1)
     ] = 120.0,
 ) -> None:
     """Check whether the nodes of the Ray cluster at RAY_ADDRESS, or this machine, can run jobs.
 
-    Prints each node's versions, accelerators, memory, disk, adb, model, folder of runs and clock,
-    and how to fix what is wrong. Exits with 1 if something has to be fixed.
+    Prints each node's versions, accelerators, memory, disk, adb, model, runs folder and clock,
+    and how to fix any problem. Exits with 1 if a node has a problem.
 
     Example: agentrl cluster --model number_game_3b
     """
@@ -58,7 +58,7 @@ def cluster(
     console = Console(emoji=False)
     unusable = 0
     for answer in answers:
-        here = ", where this command runs" if answer.node is nodes[0] and answer.node.id else ""
+        here = " (this machine)" if answer.node is nodes[0] and answer.node.id else ""
         console.print(Text(f"{answer.node.name}{here}", style="bold"))
         findings = checks.reply_findings(answer, answers[0], question)
         found = print_findings(findings, as_table=True, indent="  ")
@@ -71,7 +71,7 @@ def cluster(
 
 
 def _model(given: str | None) -> "tuple[Config, str | None]":
-    """Return the configuration and the model's path or id; None for a model built on use.
+    """Return the configuration and the model's path or id (None for a model built on demand).
 
     Raises:
         ConfigError: `given` is neither a configuration nor a model.
@@ -98,8 +98,11 @@ def _model(given: str | None) -> "tuple[Config, str | None]":
 
 @contextmanager
 def _nonce(runs: Path) -> Iterator[tuple[str, str] | None]:
-    """Write a file to the runs folder, or its nearest existing parent; None if it is read-only."""
-    # A node that finds the file with this content shares the disk.
+    """Write a random file to the runs folder, or its nearest existing parent, while in use.
+
+    Yields the path and the content, or None if the folder is read-only.
+    """
+    # A node that sees the file with this content shares the disk.
     folder = runs.absolute()
     while not folder.is_dir():
         folder = folder.parent

@@ -64,12 +64,12 @@ def complete_config(incomplete: str) -> list[str]:
 
 
 def complete_environment(incomplete: str) -> list[str]:
-    """Return environments (Gymnasium's only after some text), and what `complete_config` does."""
+    """Return what `complete_config` returns, and environments that start with the text."""
     import gymnasium
 
     from agentrl.env import registered_envs
 
-    # Gymnasium's hundreds of environments would bury ours.
+    # Gymnasium's hundreds of environments would bury ours, so wait until something is typed.
     own = [entry.id for entry in registered_envs()]
     ids = gymnasium.registry if incomplete else own
     return _beginning(incomplete, ids)[:_MOST] + complete_config(incomplete)
@@ -109,7 +109,7 @@ def _runs(incomplete: str) -> list[str]:
 
 
 def _with_content(found: list[str], complete: Callable[[str], list[str]]) -> list[str]:
-    """Add a folder's content if it is the only match, because a shell would add a space."""
+    """Add a folder's content if it is the only match, since a shell would add a space after it."""
     is_folder = len(found) == 1 and found[0].endswith("/")
     if not is_folder or any(Path(found[0], name).is_file() for name in _COMPLETE_FOLDERS):
         return found
@@ -138,7 +138,7 @@ def complete_zsh_script() -> None:
 
 
 def complete_setting(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return sections and settings that start with the text; a single match with its default."""
+    """Return sections and settings that start with the text; add its default to a single match."""
     given = ctx.params.get("overrides") or ctx.params.get("others") or ()
     found, prefix = settings(), incomplete
     # bash treats `=` as a separate word.
@@ -150,7 +150,7 @@ def complete_setting(ctx: typer.Context, incomplete: str) -> list[str]:
         if len(steps) != 1 or not (step := steps.pop()).endswith("."):
             break
         prefix = step
-    # With several choices, a shell adds no space after their common prefix.
+    # A shell adds no space after the common prefix of several choices.
     return [step, f"{step}{found[step[:-1]]}"] if len(keys) == 1 else sorted(steps)
 
 

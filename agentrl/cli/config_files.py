@@ -20,49 +20,52 @@ _SECTION = re.compile(r"^(\w+):.*(?:\n(?: .*)?)*", re.MULTILINE)
 
 
 def init(
-    file: Annotated[Path, typer.Argument(help="The YAML file to write.")] = Path("config.yaml"),
+    file: Annotated[Path, typer.Argument(help="YAML file to write.")] = Path("config.yaml"),
     env: Annotated[
-        str | None, typer.Option(help="An environment to train on; see agentrl envs list --all.")
+        str | None, typer.Option(help="Environment to train on; see `agentrl envs list --all`.")
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="A data set of questions instead: a file, or a Hugging Face Hub id."),
+        typer.Option(help="Data set of questions to train on instead: a file or Hugging Face id."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="`tiny`, a folder, or an id on the Hugging Face Hub.")
+        str | None, typer.Option(help="Model to train: `tiny`, a folder, or a Hugging Face id.")
     ] = None,
-    on: Annotated[str | None, typer.Option(help="`cpu` or `gpu`.")] = None,
+    on: Annotated[str | None, typer.Option(help="Hardware to train on: `cpu` or `gpu`.")] = None,
 ) -> None:
-    """Write a commented configuration to start from. Asks for what no option answers.
+    """Write a commented configuration to start from, and ask for options that are not given.
 
     Example: agentrl init my_job/config.yaml --env NumberGame-v0 --model tiny --on cpu
     """
     if file.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"{file}: must end in .yaml")
     if file.exists():
-        raise ConfigError(f"{file} exists; name another file")
+        raise ConfigError(f"{file} already exists; choose a different file")
     if env is not None and data is not None:
-        raise ConfigError("--env and --data: give one of them")
+        raise ConfigError("give either --env or --data, not both")
     if not ((env or data) and model and on) and not sys.stdin.isatty():
         raise ConfigError(
-            "not a terminal, so nothing is asked: give --env or --data, --model and --on"
+            "the input is not a terminal, so all options are required: --env or --data, --model "
+            "and --on"
         )
     if env is None and data is None:
         given = typer.prompt(
-            "Train on what? An environment, or a data set of questions (FILE or Hub id)",
+            "Train on which environment, or data set of questions (file or Hugging Face id)?",
             default="NumberGame-v0",
         )
         is_data = Path(given).suffix in _DATA_FILES or Path(given).is_dir()
         env, data = (None, given) if is_data else (given, None)
-    model = model or typer.prompt("Which model? tiny, a folder, or a Hub id", default="tiny")
-    on = (on or typer.prompt("Where? cpu or gpu", default="cpu")).lower()
+    model = model or typer.prompt(
+        "Which model (tiny, a folder, or a Hugging Face id)?", default="tiny"
+    )
+    on = (on or typer.prompt("On which hardware (cpu or gpu)?", default="cpu")).lower()
     if on not in ("cpu", "gpu"):
         raise ConfigError(f"--on {on}: must be cpu or gpu")
     text = _job(file, env, data, model, gpus=on == "gpu")
     file.parent.mkdir(parents=True, exist_ok=True)
     write_durably(file, text)
     typer.echo(f"wrote {file}")
-    # Column names can be guessed for some data sets only, and Hub data sets are not read.
+    # Only the columns of local data are checked: reading a data set of the Hub would download it.
     if data is not None and Path(data).exists():
         from agentrl import config as configuration
         from agentrl.rollout.environments.env_plan import resolve_env
@@ -70,7 +73,7 @@ def init(
         try:
             resolve_env(configuration.load(file).env).check_arguments()
         except ConfigError as error:
-            typer.echo(f"correct it first: {error}")
+            typer.echo(f"correct this before you train: {error}")
     suggest(("train", file, "--dry-run"), ("train", file))
 
 
@@ -78,7 +81,7 @@ def _job(file: Path, env: str | None, data: str | None, model: str, *, gpus: boo
     """Return the text of a configuration.
 
     Raises:
-        ConfigError: the environment or the file does not exist.
+        ConfigError: the environment or the data file does not exist.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -106,7 +109,7 @@ def _job(file: Path, env: str | None, data: str | None, model: str, *, gpus: boo
 
 
 def _settings_of(file: Path) -> dict[str, Any]:
-    """Read the parts of a packaged job that a new one copies: sections, as text, and numbers."""
+    """Read what a new job copies from a packaged one: sections as text, and some values."""
     from agentrl.config.loading import read_yaml
 
     tree = read_yaml(file)
@@ -120,10 +123,10 @@ def _settings_of(file: Path) -> dict[str, Any]:
 
 def schema(
     out: Annotated[
-        Path | None, typer.Option(help="Write it to this file instead of printing it.")
+        Path | None, typer.Option(help="Write the schema to this file instead of printing it.")
     ] = None,
 ) -> None:
-    """Print the JSON schema of configurations, for completion and checks in editors.
+    """Print the JSON schema of configurations, for completion and validation in editors.
 
     Example: agentrl schema --out agentrl.schema.json
     """
@@ -135,4 +138,4 @@ def schema(
         return
     write_durably(out, text)
     typer.echo(f"wrote {out}")
-    typer.echo(f"First line of a configuration: # yaml-language-server: $schema={out}")
+    typer.echo(f"Begin a configuration with: # yaml-language-server: $schema={out}")

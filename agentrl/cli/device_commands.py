@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from agentrl.devices.adb_phone import AdbPhone
 
 app = typer.Typer(
-    cls=CommandGroup, help="Phones and emulators known to adb; without a command, list them."
+    cls=CommandGroup, help="List, connect, control and test the phones and emulators of adb."
 )
 
 _NO_PHONE = (
-    "No phone. Plug one in and allow debugging on its screen, or: agentrl devices connect "
-    "HOST:PORT, or without a phone: agentrl phone up"
+    "No phone is connected. Plug one in and allow USB debugging on its screen, or connect one "
+    "with: agentrl devices connect HOST:PORT, or start a virtual one with: agentrl phone up"
 )
 _SHELL_S = 60.0
 _WATCH_S = 1.0
@@ -47,7 +47,7 @@ _IN_USE = "in use by a running job, not checked"
 Serial = Annotated[
     str | None,
     typer.Argument(
-        help="As listed by `agentrl devices`; defaults to the only phone that is ready."
+        help="Serial, as listed by `agentrl devices`; defaults to the only phone that is ready."
     ),
 ]
 Driver = Annotated[str, typer.Option(help="ADB library; see agentrl list driver.")]
@@ -63,13 +63,13 @@ Hosts = Annotated[
     ),
 ]
 NodesDeadline = Annotated[
-    float, typer.Option(help="Seconds to wait for the nodes to answer.", min=1)
+    float, typer.Option(help="Seconds to wait for the nodes to reply.", min=1)
 ]
 
 
 @app.callback(invoke_without_command=True)
 def devices(context: typer.Context, driver: ListDriver = None) -> None:
-    """Phones and emulators known to adb. Without a command: list them.
+    """List, connect, control and test the phones and emulators of adb; list them by default.
 
     Example: agentrl devices
     """
@@ -77,8 +77,8 @@ def devices(context: typer.Context, driver: ListDriver = None) -> None:
         # Otherwise --driver would be silently ignored.
         if driver is not None:
             raise ConfigError(
-                f"--driver {driver}: before a command it has no effect; put it after "
-                f"`agentrl devices {context.invoked_subcommand}`, if that accepts it"
+                f"--driver {driver} has no effect before a command; put it after "
+                f"`agentrl devices {context.invoked_subcommand}`, if that command accepts it"
             )
     else:
         server = _server(driver or "adbutils")
@@ -97,7 +97,7 @@ def connect(
         typer.Argument(help="HOST:PORT on which a phone listens, or its wireless name (adb-...)."),
     ],
     public: Annotated[
-        bool, typer.Option("--public", help="Allow a public address, without encryption.")
+        bool, typer.Option("--public", help="Allow a public address; adb does not encrypt.")
     ] = False,
 ) -> None:
     """Connect a phone over the network.
@@ -107,7 +107,7 @@ def connect(
     from agentrl.devices.adb.serial_addresses import is_mdns_name, is_network_serial
 
     if not is_network_serial(address) and not is_mdns_name(address):
-        raise ConfigError(f"{address!r} is not HOST:PORT, such as 192.168.1.7:5555")
+        raise ConfigError(f"{address!r} must have the form HOST:PORT, such as 192.168.1.7:5555")
     server = _server(public=(address,) if public else ())
     server.connect(address)
     typer.echo(f"{address} is ready")
@@ -207,7 +207,7 @@ def shell(
 
     Example: agentrl devices shell emulator-5554 "ls /sdcard | head"
     """
-    # A single word is a whole command line; otherwise the arguments get quoted for the phone.
+    # A single argument is a whole command line; several are each quoted for the phone's shell.
     if len(command) == 1:
         command = ["sh", "-c", *command]
     with _phone(serial, command_s=_SHELL_S) as phone:
@@ -220,10 +220,10 @@ def shell(
 @app.command()
 def watch(
     seconds: Annotated[
-        float | None, typer.Option(help="Stop after this time; default: on Ctrl-C.", min=0)
+        float | None, typer.Option(help="Stop after this time; default: never.", min=0)
     ] = None,
 ) -> None:
-    """Print phones as they connect, disconnect or change their state.
+    """Print phones as they connect, disconnect or change state, until Ctrl-C.
 
     Example: agentrl devices watch --seconds 60
     """
@@ -233,7 +233,7 @@ def watch(
     before: dict[str, str] = {}
     with closing(track_devices(_server(), _WATCH_S)) as lists:
         for known in lists:
-            # None means no news: it only lets the loop check the time limit.
+            # None means that nothing changed; it lets the loop check the time limit.
             if known is not None:
                 for serial in sorted(known.keys() | before.keys()):
                     was, now = before.get(serial), known.get(serial, "gone")
@@ -247,12 +247,12 @@ def watch(
 @app.command()
 def bench(
     serial: Serial = None,
-    rounds: Annotated[int, typer.Option(help="Measurements of each method.", min=1)] = 5,
+    rounds: Annotated[int, typer.Option(help="Number of measurements per method.", min=1)] = 5,
     driver: Driver = "adbutils",
 ) -> None:
-    """Measure every capture and input method on a phone.
+    """Measure the latency of every capture and input method on a phone.
 
-    It opens the settings and the home screen, to check that captures show the change.
+    Opens the Settings app and the home screen to see how soon a capture shows the change.
 
     Example: agentrl devices bench --rounds 10
     """
@@ -260,7 +260,7 @@ def bench(
 
     with _phone(serial, driver=driver) as phone:
         rows = measure_methods(phone, rounds=rounds, change=screen_toggler(phone))
-        # Leave the settings app, which was opened to make the screen change.
+        # Leave the Settings app, which was opened to make the screen change.
         phone.perform(Key("HOME"))
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("", "method", "median, ms", "lag, ms", ""):
@@ -281,32 +281,32 @@ def bench(
 @app.command()
 def doctor(
     serial: Annotated[
-        str | None, typer.Argument(help="Which phone; defaults to all that no running job uses.")
+        str | None, typer.Argument(help="Serial; defaults to all phones that no running job uses.")
     ] = None,
     driver: Driver = "adbutils",
     dialect: Annotated[
         str | None,
-        typer.Option(help="Also tap on targets as models write it, such as ui-tars-1.5."),
+        typer.Option(help="Also tap on targets with actions in this dialect: ui-tars-1.5, ..."),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Folder or Hugging Face id of the model that sees the screen."),
+        typer.Option(help="With --dialect: folder or Hugging Face id of the model to resize for."),
     ] = None,
     max_pixels: Annotated[
-        int, typer.Option(help="Largest area of the image that the model sees.", min=1)
+        int, typer.Option(help="With --dialect: maximum pixels of the resized image.", min=1)
     ] = 602112,
     hosts: Hosts = None,
     deadline: NodesDeadline = 300.0,
 ) -> None:
-    """Check phones and print how to fix what is wrong.
+    """Check phones and print how to fix any problem.
 
-    It starts an app on each phone, taps and types. Without a serial it checks several phones at the
-    same time, and skips those in use by jobs on this machine; do not name one of these. Exits with
-    1 if something has to be fixed. With --dialect it also taps on targets in a model's own action
-    format, after the model's own resize, and prints how far from each target the tap lands.
+    Starts an app on each phone, taps and types. Without a serial, checks several phones at the same
+    time and skips those in use by jobs on this machine; never name one of those. Exits with 1 if a
+    phone has a problem. With --dialect, also taps on targets in a model's own action format, after
+    the model's own image resize, and prints how far from its target each tap lands.
 
-    If RAY_ADDRESS is set, and no phone or dialect is named, it checks the phones of all nodes and
-    prints one line for each.
+    If RAY_ADDRESS is set and neither a phone nor a dialect is given, checks the phones of all nodes
+    and prints one line for each.
 
     Example: agentrl devices doctor emulator-5554 --dialect ui-tars-1.5
     """
@@ -315,8 +315,8 @@ def doctor(
     is_local = serial is not None or dialect is not None
     if hosts is not None and is_local:
         what = f"phone {serial}" if serial is not None else f"--dialect {dialect}"
-        raise ConfigError(f"{what}: without --hosts, and on the phone's node")
-    # A named phone and the dialect's model are local; other phones may be on any node.
+        raise ConfigError(f"{what} excludes --hosts; run the command on the phone's own node")
+    # A named phone and a dialect's model must be local; without them, check phones on any node.
     if hosts is not None or (os.environ.get("RAY_ADDRESS") and not is_local):
         _check_nodes(hosts, driver, deadline)
         return
@@ -332,13 +332,13 @@ def doctor(
     typer.echo(f"{len(serials) - len(unusable)} of {len(serials)} phones are ready for jobs.")
     if unusable:
         for name, wrong in unusable.items():
-            typer.echo(f"{name} is not ready; fix: {', '.join(wrong)}")
+            typer.echo(f"{name} is not ready because of: {', '.join(wrong)}")
         raise typer.Exit(1)
     suggest(("train", "number_game", f"devices.source=[{','.join(serials)}]"))
 
 
 def _known_phones(server: "AdbServer") -> tuple[list[str], list[str]]:
-    """Return the serials of phones to check, and of phones that running jobs use."""
+    """Return the serials of the phones to check, and of those in use by running jobs."""
     from agentrl.devices.pool.phones_in_use import phones_in_use
 
     known, in_use = server.devices().keys(), phones_in_use()
@@ -352,8 +352,8 @@ def _announce_checks(serials: Sequence[str], in_use: Sequence[str]) -> None:
         minutes = pluralize(-(-len(serials) // _AT_ONCE), "minute")
         typer.echo(
             f"Checking {len(serials)} phones, {_AT_ONCE} at a time, which takes up to {minutes} "
-            f"(virtual ones take seconds): {printable(', '.join(serials))}. To check only one: "
-            "agentrl devices doctor SERIAL"
+            f"(seconds for virtual phones): {printable(', '.join(serials))}. To check only one, "
+            "run: agentrl devices doctor SERIAL"
         )
 
 
@@ -372,11 +372,11 @@ def _print_checks(checks: "Iterable[tuple[str, Iterable[Finding]]]") -> dict[str
 def _check_phones(
     server: "AdbServer", serials: Sequence[str], prove: "Prove | None" = None
 ) -> "Iterator[tuple[str, Iterable[Finding]]]":
-    """Yield each phone's findings in order; for a single phone, as they are made."""
+    """Yield the findings of each phone in order; those of a single phone as they arrive."""
     if len(serials) == 1:
         yield serials[0], _findings(server, serials[0], prove)
         return
-    # Threads suffice: a check mostly waits for its phone.
+    # Threads suffice, since a check mostly waits for its phone.
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         found = threads.map(lambda serial: list(_findings(server, serial, prove)), serials)
         yield from zip(serials, found, strict=True)
@@ -396,14 +396,14 @@ def _findings(
 
 
 def _check_nodes(hosts: str | None, driver: str, deadline_s: float) -> None:
-    """Check the phones of a cluster's nodes and print a line per phone or silent node."""
+    """Check the phones of a cluster's nodes; print a line per phone and per node without reply."""
     from agentrl.cluster import ray_cluster
     from agentrl.cluster.ask_nodes import ask_nodes
     from agentrl.cluster.placement import node_named
     from agentrl.cluster.reservation import find_nodes
 
     if not os.environ.get("RAY_ADDRESS"):
-        raise ConfigError(f"--hosts {hosts}: names nodes of a cluster; set RAY_ADDRESS")
+        raise ConfigError(f"--hosts {hosts} selects nodes of a Ray cluster, so set RAY_ADDRESS")
     try:
         nodes = find_nodes("ray")
         named = nodes if hosts is None else [node_named(h, nodes) for h in hosts.split(",")]
@@ -444,7 +444,7 @@ def _phones_here(driver: str) -> "dict[str, list[Finding] | None]":
 
 
 def _with_serial(fix: str, serial: str) -> str:
-    """Rewrite a suggested fix for this phone; `adb shell` becomes a command that needs no adb."""
+    """Make a suggested fix name this phone; replace `adb shell` by a command that needs no adb."""
     fix = fix.replace("adb shell ", f"agentrl devices shell {serial} ")
     return re.sub(r"\badb (reboot|reconnect)\b(?! offline)", rf"adb -s {serial} \1", fix)
 
@@ -472,7 +472,7 @@ def _phone(
         ready = [name for name, state in states.items() if state == "device"]
         if len(ready) != 1:
             each = ", ".join(f"{name} is {state}" for name, state in sorted(states.items()))
-            raise ConfigError(f"specify which phone: {each}" if states else _NO_PHONE)
+            raise ConfigError(f"specify a phone by its serial: {each}" if states else _NO_PHONE)
         (serial,) = ready
     elif not is_network_serial(serial) and serial not in (known := server.devices()):
         hint = known_names(serial, known, command="agentrl devices", label="Connected")
@@ -482,7 +482,7 @@ def _phone(
 
 
 def _table(server: "AdbServer", known: Mapping[str, str]) -> Table:
-    """Return a table with a row per phone that marks phones connected twice."""
+    """Return a table with a row per phone; a phone that is connected twice is marked."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("serial", "state", "phone", "Android", "screen", "battery", "in front"):
         table.add_column(column)
@@ -505,7 +505,7 @@ def _about(server: "AdbServer", serial: str, seen: dict[str, str]) -> list[str]:
     from agentrl.devices.readiness import BATTERY, BatteryReading
 
     with closing(AdbPhone(server, serial)) as phone:
-        # One round trip for all commands, because each is slow over Wi-Fi.
+        # Run all commands in one round trip, because each round trip is slow over Wi-Fi.
         model, version, battery, window = phone.batch(
             ("getprop", "ro.product.model"),
             ("getprop", "ro.build.version.release"),
@@ -516,7 +516,7 @@ def _about(server: "AdbServer", serial: str, seen: dict[str, str]) -> list[str]:
     first = seen.setdefault(serialno, serial)
     level = BatteryReading.parse(battery).level
     return [
-        model.output.strip() + ("" if first == serial else f" (the same as {first})"),
+        model.output.strip() + ("" if first == serial else f" (same phone as {first})"),
         version.output.strip(),
         f"{width}x{height}",
         "" if level is None else f"{level:.0f}%",

@@ -19,7 +19,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import write_durably
 from agentrl.text import printable
 
-app = typer.Typer(cls=CommandGroup, help="List and create environments.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="List or create environments.", no_args_is_help=True)
 _TEMPLATES = {
     "game.py.jinja": "{name}.py",
     "rewards.py.jinja": "{name}_rewards.py",
@@ -54,7 +54,7 @@ def list_(
         suggest(("envs", "list", "--all"), ("check", "env", "NumberGame-v0"))
         return
     typer.echo("\nFrom Gymnasium and installed packages:")
-    # One missing package often affects many environments: name it once.
+    # One missing package often affects many environments, so print it once.
     lacking: dict[str, list[str]] = {}
     for id, why in env.third_party_envs().items():
         if why:
@@ -82,19 +82,19 @@ def check(
         float | None, typer.Option(help="Time limit of all checks [default: 600].", min=1)
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="For a slow environment: check only a few steps.")
+        bool, typer.Option("--quick", help="Check only a few steps, for a slow environment.")
     ] = False,
 ) -> None:
-    """The same as `agentrl check env`."""
+    """Same as `agentrl check env`."""
     check_target("env", target, overrides, deadline, limit, quick)
 
 
 @app.command()
 def new(
     name: Annotated[
-        str, typer.Argument(help="Name of the folder and its module, such as my_game.")
+        str, typer.Argument(help="Name of the new folder and module, such as my_game.")
     ],
-    where: Annotated[Path, typer.Option(help="Parent folder.")] = Path(),
+    where: Annotated[Path, typer.Option(help="Folder in which to create it.")] = Path(),
 ) -> None:
     """Create an environment from a template.
 
@@ -117,10 +117,10 @@ def _write_environment(where: Path, name: str) -> Path:
 
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or keyword.iskeyword(name):
         raise ConfigError(
-            f"{name!r} is not a module name; use lowercase letters, digits and underscores, "
+            f"{name!r} is not a valid module name; use lowercase letters, digits and underscores, "
             "as in my_game"
         )
-    # The new environment's tests import it by name, and would find the other module.
+    # The new environment's tests import it by name, so they would find the other module.
     if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
         raise ConfigError(f"{name!r} is the name of an existing module; choose another name")
     folder = where / name

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _TargetArgument = Annotated[
     str,
     typer.Argument(
-        help="A run folder, a YAML file, a packaged name, or an environment (see env.id); with "
-        "--suite also a model's folder or its id on the Hugging Face Hub.",
+        help="A run folder, a YAML file, a packaged configuration, or an environment (see env.id); "
+        "with --suite also a model: its folder or Hugging Face id.",
         metavar="TARGET",
         autocompletion=complete_environment,
     ),
@@ -33,7 +33,7 @@ _TargetArgument = Annotated[
 _OthersArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        help="With --suite: further targets, to be compared. Overrides.",
+        help="Overrides. With --suite: more targets to compare.",
         metavar="TARGET or KEY=VALUE",
         autocompletion=complete_setting,
     ),
@@ -41,14 +41,14 @@ _OthersArgument = Annotated[
 _EpisodesOption = Annotated[
     int | None,
     typer.Option(
-        help="Episodes, each on a held-out seed; default: eval.episodes, or those of the suite."
+        help="Number of episodes, each on a held-out seed; default: eval.episodes, or the suite's."
     ),
 ]
 _PolicyOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="`model` (the default; with rollout.engine=remote the server's), or a scripted "
-        "player such as `random` or `expert`. With --suite: several, to be compared."
+        help="`model` (default; the server's model with rollout.engine=remote), or a scripted "
+        "player such as `random` or `expert`. Repeatable with --suite, to compare several."
     ),
 ]
 _GreedyOption = Annotated[
@@ -57,8 +57,8 @@ _GreedyOption = Annotated[
 _CheckpointOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Checkpoint of a run: `best`, `last` or a step; default: its final model. With "
-        "--suite: several, to be compared."
+        help="Checkpoint of a run: `best`, `last` or a step; default: its final model. Repeatable "
+        "with --suite, to compare several."
     ),
 ]
 _DemosOption = Annotated[
@@ -67,21 +67,21 @@ _DemosOption = Annotated[
 _SuiteOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Play an evaluation suite instead: a name (see `agentrl list suite`), FILE.yaml, "
-        "module:Class or FILE.py:Class; several are possible. Default: eval.suite.",
+        help="Evaluation suite to play: a name (see `agentrl list suite`), FILE.yaml, "
+        "module:Class or FILE.py:Class; repeatable; default: eval.suite.",
         autocompletion=complete_suite,
     ),
 ]
 _SamplesOption = Annotated[
     int | None,
-    typer.Option(help="With --suite: number of times each seed or question is played, for pass@k."),
+    typer.Option(help="With --suite: number of episodes per seed or question, for pass@k."),
 ]
 _ResumeOption = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="TARGET is the folder of an evaluation of suites that was interrupted: play the "
-        "tasks that are not finished.",
+        help="Resume an interrupted evaluation of suites, whose folder is TARGET: play its "
+        "unfinished tasks.",
     ),
 ]
 _JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -109,7 +109,7 @@ def evaluate(
     from agentrl.training.evaluation.evaluate import evaluate as play
     from agentrl.training.evaluation.evaluate_suite import SuiteCommand, resume_suites
 
-    # A folder's name may contain "=".
+    # Folder names may contain "=", so an existing path is not an override.
     settings = [text for text in others or () if "=" in text and not Path(text).exists()]
     targets = [target, *(text for text in others or () if text not in settings)]
     command = SuiteCommand(
@@ -119,7 +119,7 @@ def evaluate(
     )  # fmt: skip
     if resume:
         if command != SuiteCommand(targets=[target]):
-            raise ConfigError("--resume takes only a folder; what was played is written there")
+            raise ConfigError("--resume takes only the folder, which has all other settings")
         _report(*resume_suites(Path(target)), as_json)
         return
     if _plays_suites(command, demos):
@@ -138,7 +138,7 @@ def _plays_suites(command: "SuiteCommand", demos: bool) -> bool:
     """Return whether the command plays suites.
 
     Raises:
-        ConfigError: an option needs a suite but none is given, or the other way round.
+        ConfigError: an option needs a suite but none is given, or does not apply to suites.
     """
     from agentrl.training.command_target import open_target
 
@@ -148,17 +148,17 @@ def _plays_suites(command: "SuiteCommand", demos: bool) -> bool:
         if target.config.eval.suite is None:
             if len(command.targets) > 1:
                 raise ConfigError(
-                    f"{command.targets[1]!r}: overrides are written key=value, and several models "
-                    "are compared with --suite (agentrl list suite)"
+                    f"{command.targets[1]!r}: write overrides as key=value; to compare several "
+                    "models, add --suite (agentrl list suite)"
                 )
             if several or command.samples is not None or target.is_model:
                 raise ConfigError(
-                    "--suite is missing: several policies, --samples and models without an "
+                    "--suite is missing; several policies, --samples, or a model without an "
                     "environment need one (agentrl list suite)"
                 )
             return False
     if demos:
-        raise ConfigError("--demos: a suite is played on held-out seeds; leave it out")
+        raise ConfigError("omit --demos, because a suite is always played on held-out seeds")
     return True
 
 
@@ -190,14 +190,14 @@ def _report(folder: Path, results: "Sequence[TaskResult]", as_json: bool) -> Non
 def compare(
     results: Annotated[
         list[Path],
-        typer.Argument(help="Folders of evaluations, or the results.json of suites."),
+        typer.Argument(help="Evaluation folders, or the results.json files of suites."),
     ],
-    out: Annotated[Path | None, typer.Option(help="Also write a page: FILE.html.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write a report to FILE.html.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare models that were evaluated on the same suites, or the same environment.
+    """Compare models that were evaluated on the same suites or the same environment.
 
-    Differences are to the first model, on the seeds that both have played.
+    Differences are relative to the first model, on the seeds that both models played.
 
     Example: agentrl compare runs/suite-counting-1126-101500 runs/suite-counting-1126-143000
     """

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from agentrl.types import Image
 
 _LINE_S = 10.0
-"""Seconds between two progress lines where there is no terminal."""
+"""Seconds between two progress lines if there is no terminal."""
 
 _Model = Annotated[
     str,
     typer.Argument(
-        help="The folder of a run or a model, an id on the Hugging Face Hub, or the URL of a chat "
-        "completions server, such as http://HOST:PORT/v1.",
+        help="Folder of a run or a model, a Hugging Face id, or the URL of a chat completions "
+        "server, such as http://HOST:PORT/v1.",
         autocompletion=complete_run,
     ),
 ]
@@ -50,27 +50,27 @@ _Checkpoint = Annotated[
 _Data = Annotated[
     str,
     typer.Argument(
-        help="A file (.jsonl, .json, .csv, .parquet), a folder, or an id on the Hugging Face "
-        "Hub; DATA@SPLIT names the split."
+        help="A file (.jsonl, .json, .csv, .parquet), a folder, or a Hugging Face id; DATA@SPLIT "
+        "selects a split."
     ),
 ]
-_System = Annotated[str | None, typer.Option(help="System message of rows that have none.")]
+_System = Annotated[str | None, typer.Option(help="System message, unless a row has its own.")]
 _Template = Annotated[
     str | None,
     typer.Option(
-        help="Jinja2 for the question, such as '{{ problem }} Think first.', or FILE.jinja."
+        help="Jinja2 template of the question, such as '{{ problem }} Think first.', or FILE.jinja."
     ),
 ]
 _Keys = Annotated[
     list[str] | None,
     typer.Option(
-        help="Column with an unusual name: problem=COLUMN, messages=COLUMN, images=COLUMN, "
-        "options=COLUMN or system=COLUMN; null for none.",
+        help="Name of a column that is not detected: problem=COLUMN, messages=COLUMN, "
+        "images=COLUMN, options=COLUMN or system=COLUMN; null for no column. Repeatable.",
         metavar="CONTENT=COLUMN",
     ),
 ]
 _ImageRoot = Annotated[
-    str | None, typer.Option(help="Folder that contains the images; default: the data's own.")
+    str | None, typer.Option(help="Folder that contains the images; default: the data's folder.")
 ]
 _Subset = Annotated[str | None, typer.Option(help="Configuration (subset) of a Hub data set.")]
 _Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub data set.")]
@@ -80,20 +80,20 @@ def infer(
     model: _Model,
     data: _Data,
     overrides: _Overrides = None,
-    out: Annotated[Path, typer.Option(help="A .jsonl or .parquet file to write.")] = ...,  # type: ignore[assignment]
+    out: Annotated[Path, typer.Option(help="The .jsonl or .parquet file to write.")] = ...,  # type: ignore[assignment]
     n: Annotated[int, typer.Option("--n", "-n", help="Responses per row.", min=1)] = 1,
     greedy: _Greedy = False,
     system: _System = None,
     template: _Template = None,
     key: _Keys = None,
     image_root: _ImageRoot = None,
-    max_rows: Annotated[int | None, typer.Option(help="Only the first rows.", min=1)] = None,
+    max_rows: Annotated[int | None, typer.Option(help="Use only the first N rows.", min=1)] = None,
     name: _Subset = None,
     revision: _Revision = None,
     checkpoint: _Checkpoint = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Answer each row of a data set. If it is stopped, the same command continues it.
+    """Get a model's response to each row of a data set. Run it again to continue after a stop.
 
     Example: agentrl infer runs/NAME test.jsonl --out answers.jsonl --n 4 rollout.temperature=0.7
     """
@@ -121,12 +121,12 @@ def infer(
     else:
         _print_result(found)
     if found.failed and found.failed == found.rows:
-        sys.stderr.write(printable(f"no row was answered: {found.error}") + "\n")
+        sys.stderr.write(printable(f"no row has a response: {found.error}") + "\n")
         raise typer.Exit(1)
 
 
 def _print_result(found: "InferenceResult") -> None:
-    before = f", {found.recorded:,} of them before" if found.recorded else ""
+    before = f", {found.recorded:,} of them earlier" if found.recorded else ""
     typer.echo(
         f"wrote {found.out}: {pluralize(found.rows, 'row')}{before}; "
         f"{pluralize(found.reply_tokens, 'token')} of replies"
@@ -134,19 +134,19 @@ def _print_result(found: "InferenceResult") -> None:
     if found.failed:
         what = f"{pluralize(found.failed, 'row')} without responses"
         first = one_line(printable(found.error or ""))
-        typer.echo(f"{what}: the column `error` says why. The first: {first}")
+        typer.echo(f"{what}; the column `error` has the reasons. First error: {first}")
 
 
 def _split(pair: str) -> tuple[str, str | None]:
     content, equals, column = pair.partition("=")
     if not equals or not column:
-        raise ConfigError(f"--key {pair}: must look like problem=COLUMN")
+        raise ConfigError(f"--key {pair}: must be CONTENT=COLUMN, as in problem=question")
     return content, None if column == "null" else column
 
 
 @contextmanager
 def _explained(journal: Path) -> Iterator[None]:
-    """Print how to continue if the job ends early after recording rows."""
+    """Print how to continue if the command ends early after recording rows."""
     try:
         yield
     except ConfigError:
@@ -161,11 +161,11 @@ def _explained(journal: Path) -> Iterator[None]:
 
 @contextmanager
 def _progress() -> "Iterator[Callable[[InferenceProgress], None]]":
-    """Show a progress bar on a terminal, or an occasional line elsewhere."""
+    """Show a progress bar on a terminal, or print a line now and then elsewhere."""
     from rich.progress import MofNCompleteColumn, Progress
 
     console = Console(stderr=True)
-    # On standard error, because --json prints to standard output.
+    # Print it to standard error, because --json prints to standard output.
     bar = Progress(
         *Progress.get_default_columns(), MofNCompleteColumn(), console=console, transient=True,
         disable=not console.is_terminal,
@@ -198,7 +198,7 @@ def chat(
         int, typer.Option(help="Port of the page; 0 picks a free one.", min=0, max=65535)
     ] = 8200,
 ) -> None:
-    """Chat with a model, with images; /help lists other commands.
+    """Chat with a model, also about images; type /help for its commands.
 
     Example: agentrl chat Qwen/Qwen2.5-VL-3B-Instruct --system "Answer briefly."
     """
@@ -206,7 +206,7 @@ def chat(
     from agentrl.training.inference.inference_model import open_chat_target
     from agentrl.training.inference.model_thread import ModelThread
 
-    _say(f"looking for {model}")
+    _say(f"checking {model}")
     target = open_chat_target(model, overrides or (), checkpoint)
     with ExitStack() as opened:
         # Loading may take minutes, during which the engine prints nothing.
@@ -220,7 +220,7 @@ def chat(
 
 @contextmanager
 def _waiting(model: str, engine: str, *, served: bool) -> Iterator[None]:
-    """Show what the chat is waiting for before its first message, and for how long."""
+    """Show what the chat is waiting for before the first message, and for how long."""
     from agentrl.training.monitoring.progress import show_engine_start
 
     what = "connecting to the server" if served else f"loading {model}"
@@ -243,24 +243,24 @@ def _chat_in_browser(model: "ModelThread", history: "ChatHistory", title: str, p
         from agentrl.viewer.viewer_server import serve_chat
     except ImportError as error:
         raise ConfigError(
-            f"--browser needs {error.name}, not installed: {extras.GET_PAGE}"
+            f"--browser needs {error.name}, which is not installed; run: {extras.GET_PAGE}"
         ) from None
     serve_chat(
         model,
         history,
         title=title,
         port=port,
-        ready=lambda url: typer.echo(f"{url}  (Ctrl-C ends it)"),
+        ready=lambda url: typer.echo(f"{url}  (Ctrl-C stops it)"),
     )
 
 
 def _say(text: str) -> None:
-    """Print a line that belongs to neither side of the chat."""
+    """Print a line that is not part of the conversation."""
     sys.stderr.write(printable(text) + "\n")
 
 
 class _TerminalChat:
-    """A chat in the terminal, or with messages from a pipe.
+    """Chat in the terminal, or with messages from a pipe.
 
     Args:
         model: the model to chat with.
@@ -273,9 +273,9 @@ class _TerminalChat:
         """Images of the next message."""
         self._commands: dict[str, tuple[str, Callable[[str], None]]] = {
             "/image": ("PATH  attach an image to the next message", self._attach),
-            "/reset": ("forget the conversation", self._reset),
+            "/reset": ("start a new conversation", self._reset),
             "/save": ("FILE.jsonl  append the conversation as a row for agentrl sft", self._save),
-            "/help": ("show this", self._help),
+            "/help": ("show this list", self._help),
             "/quit": ("end the chat; so does Ctrl-D", self._quit),
         }
         self._is_over = False
@@ -284,8 +284,8 @@ class _TerminalChat:
         """Chat until the input ends."""
         prompt = ""
         if sys.stdin.isatty():
-            with suppress(ImportError):  # Python may be built without it
-                import readline  # noqa: F401  # edits the line that `input` reads
+            with suppress(ImportError):  # Python may be built without readline
+                import readline  # noqa: F401  # lets the user edit the line that `input` reads
             prompt = "> "
             self._help("")
         while not self._is_over:
@@ -322,9 +322,9 @@ class _TerminalChat:
             found = reply.result()
         except KeyboardInterrupt:
             reply.cancel()
-            self._withdraw("\nstopped; this message is forgotten")
+            self._withdraw("\nstopped; your message was dropped")
         except (ValueError, EngineError) as error:
-            self._withdraw(f"{error}. This message is forgotten; /reset begins a new conversation")
+            self._withdraw(f"{error}. Your message was dropped; /reset starts a new conversation")
         else:
             printer.finish(found.text)
             self._history.answer(found.text)
@@ -339,8 +339,8 @@ class _TerminalChat:
         from agentrl.data.image_loading import ImageError, load_image
 
         if not typed:
-            raise ConfigError("/image needs the path of a file")
-        with suppress(ValueError):  # an open quote
+            raise ConfigError("/image needs the path of an image file")
+        with suppress(ValueError):  # an unclosed quote
             words = shlex.split(typed)
             typed = words[0] if len(words) == 1 else typed
         path = Path(typed).expanduser().resolve()
@@ -354,7 +354,7 @@ class _TerminalChat:
     def _reset(self, rest: str) -> None:
         self._history.reset()
         self._images = []
-        _say("a new conversation")
+        _say("new conversation")
 
     def _save(self, typed: str) -> None:
         if not typed:
@@ -366,7 +366,7 @@ class _TerminalChat:
     def _help(self, rest: str) -> None:
         for name, (what, _) in self._commands.items():
             _say(f"{name} {what}" if what[0].isupper() else f"{name}  {what}")
-        _say("A line that ends in \\ continues on the next one; Ctrl-C stops a reply.")
+        _say("End a line with \\ to continue on the next one. Ctrl-C stops a reply.")
 
     def _quit(self, rest: str) -> None:
         self._is_over = True
@@ -389,14 +389,14 @@ class _ReplyPrinter:
 
     def show(self, text: str) -> None:
         """Print the new part of the reply so far."""
-        text = text.rstrip("\ufffd")  # from a character whose bytes are still incomplete
+        text = text.rstrip("\ufffd")  # stands for a character whose bytes are still incomplete
         if text.startswith(self._shown):
             self._write(text[len(self._shown) :])
             self._shown = text
 
     def finish(self, text: str) -> None:
         """Print the rest of the reply."""
-        if not text.startswith(self._shown):  # the printed part was decoded differently
+        if not text.startswith(self._shown):  # the part already printed was decoded differently
             self._write("\n")
             self._shown = ""
         self._write(text[len(self._shown) :] + "\n")

@@ -19,7 +19,7 @@ def list_(
     kind: Annotated[
         str | None,
         typer.Argument(
-            help="Show all of this kind, such as `logger`.",
+            help="List the extensions of this kind, such as `logger`.",
             metavar="KIND",
             autocompletion=complete_kind,
         ),
@@ -28,7 +28,7 @@ def list_(
 ) -> None:
     """List what can be selected or replaced: algorithms, engines, loggers and more.
 
-    Each is a built-in name, a name of an installed package, or your own `module:Class` or
+    Each can be a built-in name, a name from an installed package, or your own `module:Class` or
     `path/file.py:Class`.
 
     Example: agentrl list logger
@@ -43,14 +43,14 @@ def list_(
         typer.echo(json.dumps([asdict(one) for one in found], indent=2))
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in (check.point_of(kind).setting, "from", "what it is, and where"):
+    for column in (check.point_of(kind).setting, "from", "description and target"):
         table.add_column(column)
     for one in found:
         about = Text.assemble(printable(one.description), "\n", (one.target, "dim"))
         table.add_row(Text(one.name, style="bold"), Text(one.origin), about)
     print_table(table)
     if (base := check.point_of(kind).base) is not None:
-        typer.echo(f"Your own derives from {base.replace(':', '.')}")
+        typer.echo(f"Derive your own class from {base.replace(':', '.')}")
     suggest(("check", kind, found[0].name if found else "my_file.py:MyClass"))
 
 
@@ -63,8 +63,8 @@ def _list_kinds(as_json: bool) -> None:
         typer.echo(json.dumps(rows, indent=2))
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("kind", "how many", "selected by"):
-        table.add_column(column, justify="right" if column == "how many" else "left")
+    for column in ("kind", "count", "selected by"):
+        table.add_column(column, justify="right" if column == "count" else "left")
     for point in points:
         table.add_row(point.kind, str(len(point.names())), point.setting)
     print_table(table)
@@ -84,8 +84,8 @@ def algorithms(
 ) -> None:
     """List the algorithms, or all settings of one.
 
-    algorithm.name selects one, which may be your own: module:Class or path/file.py:Class. Every
-    setting can be overridden.
+    Select one with algorithm.name, or your own as module:Class or path/file.py:Class. Every setting
+    can be overridden.
 
     Example: agentrl algorithms dapo
     """
@@ -104,7 +104,7 @@ def algorithms(
 def _list_algorithms(names: list[str]) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("algorithm.name", no_wrap=True)
-    table.add_column("what it does (source), and its settings that differ from the defaults")
+    table.add_column("description (source), and settings that differ from the defaults")
     for name in names:
         # Stacked, because the two tables would not fit side by side in 80 columns.
         algorithm, usual = ALGORITHM.resolve(name), _shared_defaults()

@@ -34,8 +34,8 @@ _OverridesArgument = Annotated[
 _PolicyOption = Annotated[
     str,
     typer.Option(
-        help="`human`, `model` (with rollout.engine=remote the server's), a scripted player, or "
-        "the folder of a run or a model."
+        help="`human`, `model` (the server's model with rollout.engine=remote), a scripted player, "
+        "or the folder of a run or a model."
     ),
 ]
 _CheckpointOption = Annotated[
@@ -45,7 +45,7 @@ _CheckpointOption = Annotated[
 _WidthOption = Annotated[
     int,
     typer.Option(
-        help="Width of images, in characters; 0 shows none. Needs a color terminal.",
+        help="Width of images in characters; 0 hides them. Needs a color terminal.",
         min=0,
         max=400,
     ),
@@ -58,24 +58,24 @@ def play(
     policy: _PolicyOption = "human",
     seed: Annotated[int, typer.Option(help="Seed of the episode.", min=0)] = 0,
     greedy: Annotated[
-        bool, typer.Option("--greedy", help="The model always takes the most probable token.")
+        bool, typer.Option("--greedy", help="Always take the most probable token.")
     ] = False,
     checkpoint: _CheckpointOption = None,
     delay: Annotated[
-        float, typer.Option(help="Pause after each turn of a policy, in seconds.", min=0)
+        float, typer.Option(help="Pause after each of a policy's turns, in seconds.", min=0)
     ] = 0.0,
     width: _WidthOption = 48,
     browser: Annotated[
-        bool, typer.Option("--browser", help="Play on a web page: by taps, swipes, keys and text.")
+        bool, typer.Option("--browser", help="Play on a web page: tap, swipe, and type.")
     ] = False,
     port: Annotated[
         int, typer.Option(help="Port of the page; 0 picks a free one.", min=0, max=65535)
     ] = 8200,
 ) -> None:
-    """Play in the terminal or browser, or watch a policy play.
+    """Play in the terminal or browser, or watch a policy play, and record the episode.
 
-    Type an action, such as `up` or `tap(0.2, 0.7)`; an empty line ends the episode, which is
-    recorded. In the browser, play as many games as you like, and undo turns.
+    Type an action, such as `up` or `tap(0.2, 0.7)`; an empty line ends the episode. In the browser,
+    play as many games as you like, and undo turns.
 
     Example: agentrl play sokoban --policy expert --delay 0.5
     """
@@ -85,7 +85,7 @@ def play(
     from agentrl.training.evaluation.interactive_play import play as play_one
 
     settings = list(overrides or [])
-    # A run has its own environment and checkpoints; a bare model plays the target.
+    # A run brings its own environment and checkpoints; a plain model plays the target.
     if Path(policy).is_dir():
         if (Path(policy) / "config.yaml").is_file():
             target = policy
@@ -109,7 +109,7 @@ def play(
     typer.echo(f"recorded: {folder}")
     suggest(("view", folder), ("episodes", folder))
     if policy == HUMAN and (command := training_command(target, settings, folder)) is not None:
-        typer.echo(f"train on what you played: {command}")
+        typer.echo(f"To train on what you played: {command}")
 
 
 def _print_result(console: Console, scored: "ScoredEpisode") -> None:
@@ -134,11 +134,11 @@ def _in_browser(
         from agentrl.viewer.viewer_server import play_in_browser
     except ImportError as error:
         raise ConfigError(
-            f"--browser needs {error.name}, not installed: {extras.GET_PAGE}"
+            f"--browser needs {error.name}, which is not installed; run: {extras.GET_PAGE}"
         ) from None
 
     def ready(url: str) -> None:
-        typer.echo(f"{url}  (Ctrl-C ends it)")
+        typer.echo(f"{url}  (Ctrl-C stops it)")
 
     return play_in_browser(
         target, overrides=overrides, port=port, ready=ready, stays=threading.Event(), **how

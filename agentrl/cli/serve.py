@@ -16,12 +16,13 @@ def serve_reward(
     function: Annotated[
         str,
         typer.Argument(
-            help="module:name or path/file.py:name; or a run of agentrl train-reward-model."
+            help="module:function or path/file.py:function, or the folder of a run of `agentrl "
+            "train-reward-model`."
         ),
     ],
     kwargs: Annotated[
         list[str] | None,
-        typer.Argument(help="Keyword arguments of the function.", metavar="KEY=VALUE"),
+        typer.Argument(help="Keyword arguments for the function.", metavar="KEY=VALUE"),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 picks a free one.", min=0, max=65535)] = 8765,
@@ -31,28 +32,31 @@ def serve_reward(
     batch: Annotated[
         bool,
         typer.Option(
-            "--batch", help="The function takes a list, whatever the name of its parameter."
+            "--batch", help="Call the function with a list, whatever its parameter is named."
         ),
     ] = False,
 ) -> None:
     """Serve a reward function or a reward model over HTTP.
 
-    For the client agentrl.rewards.remote:Remote, and at /get_reward for OpenRLHF's --remote_rm_url.
+    Jobs use it with the reward agentrl.rewards.remote:Remote, OpenRLHF with --remote_rm_url
+    http://HOST:PORT/get_reward.
 
-    If AGENTRL_REWARD_TOKEN is set, it must be the same on both sides.
+    If AGENTRL_REWARD_TOKEN is set here, clients must set the same value.
 
     Example: agentrl serve-reward my_reward.py:score --port 8765
     """
     from agentrl.config import RewardConfig, arguments
 
     name, values = function, arguments(kwargs or [])
-    # A folder is the run of a reward model.
+    # A folder must be the run of a reward model.
     if Path(function).is_dir():
         name, values = "model", {"path": function, **values}
     try:
         from agentrl.rollout.rewards.reward_server import serve
     except ModuleNotFoundError as error:
-        raise ConfigError(f"serving needs {error.name}, not installed: {extras.GET_PAGE}") from None
+        raise ConfigError(
+            f"serving needs {error.name}, which is not installed; run: {extras.GET_PAGE}"
+        ) from None
     serve(
         RewardConfig(function=name, kwargs=values, kind="batch" if batch else "auto"),
         host=host,
@@ -75,16 +79,16 @@ def serve_env(
     port: Annotated[int, typer.Option(help="Port; 0 picks a free one.", min=0, max=65535)] = 8100,
     most: Annotated[int, typer.Option(help="Maximum number of open environments.", min=1)] = 256,
     idle: Annotated[
-        float, typer.Option(help="Close an environment after this many idle seconds.", min=1)
+        float, typer.Option(help="Seconds after which an idle environment is closed.", min=1)
     ] = 900.0,
     program: Annotated[
-        bool, typer.Option("--program", help="Print the server as a standalone program instead.")
+        bool, typer.Option("--program", help="Print a standalone program of the server instead.")
     ] = False,
 ) -> None:
     """Serve an environment to jobs on other machines.
 
-    The jobs set env.id=http://HOST:PORT. If AGENTRL_ENV_TOKEN is set, it must be the same on both
-    sides.
+    The jobs set env.id=http://HOST:PORT. If AGENTRL_ENV_TOKEN is set here, jobs must set the same
+    value.
 
     Example: agentrl serve-env FrozenLake-v1 --host 0.0.0.0
     """
@@ -99,7 +103,7 @@ def serve_env(
     if not environment:
         raise ConfigError("ENVIRONMENT is missing; give an id, module:Class or path/file.py:Class.")
     id = resolve(named_job(environment)).env.id
-    # Fail here on a wrong id, not in each request.
+    # Reject an unknown id here, not in each request.
     env.find_env(id)
     given = ["--host", host, "--port", str(port), "--most", str(most), "--idle", str(idle)]
     try:

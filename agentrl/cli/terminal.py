@@ -22,20 +22,25 @@ if TYPE_CHECKING:
 
 _UPPER_HALF = "\u2580"
 _LONGEST = 20_000
-"""Maximum length of a log record, which may quote environments, models and servers."""
+"""Maximum characters of a log record, which may quote environments, models and servers."""
 _COLORS = {
     "ok": "green", "note": "yellow", "optional": "yellow", "wrong": "red", "missing": "red",
 }  # fmt: skip
 
 
 def suggest(*commands: str | Sequence[object], prefix: str = "") -> None:
-    """Print the next command on one line; a sequence holds arguments of `agentrl`."""
+    """Print what to run next, on one line.
+
+    Args:
+        commands: each a command line, or a sequence of arguments for `agentrl`.
+        prefix: text to print first.
+    """
     lines = [c if isinstance(c, str) else shlex.join(map(str, ("agentrl", *c))) for c in commands]
     typer.echo(printable(f"{prefix}Next: {'   or: '.join(lines)}"))
 
 
 def announce(what: str) -> None:
-    """On a terminal, announce what takes the next seconds."""
+    """Announce a step that takes seconds, if on a terminal."""
     if sys.stderr.isatty():
         typer.echo(printable(f"{what} ..."), err=True)
 
@@ -61,11 +66,11 @@ def print_table(table: Table) -> None:
 def print_findings(
     found: "Iterable[Finding]", *, as_table: bool = False, indent: str = ""
 ) -> "list[Finding]":
-    """Print a line per check, followed by its fix; return all findings.
+    """Print a line per finding, followed by its fix; return all findings.
 
     Args:
-        found: findings, each printed as soon as it is available.
-        as_table: whether to print the (short) names in a column.
+        found: the findings; each is printed as soon as it is available.
+        as_table: whether to print the names in a column, which requires short names.
         indent: text to print before each line.
     """
     console, printed, shown = Console(emoji=False, highlight=False), list["Finding"](), set[str]()
@@ -78,7 +83,7 @@ def print_findings(
             fix = fix if one.state == "optional" or not fix else f"fix: {fix}"
         else:
             label = "FAILED  " if one.state == "wrong" else label
-            # Several checks often fail for the same reason: print it once.
+            # Several checks often fail for the same reason, so print it once.
             if one.state == "wrong" and detail in shown:
                 detail, fix = "as above", ""
             elif one.state == "wrong" and detail:
@@ -122,7 +127,7 @@ def set_up_logging(verbose: bool) -> None:
     """Log warnings, or with `verbose` everything, to stderr."""
     logger = logging.getLogger("agentrl")
     logger.setLevel(logging.INFO if verbose else logging.WARNING)
-    # Tests and notebooks run several commands in one process.
+    # Tests and notebooks run several commands in one process, so add the handler only once.
     if not any(isinstance(handler, _Stderr) for handler in logger.handlers):
         handler = _Stderr()
         handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
@@ -138,7 +143,7 @@ def draw_image(image: "Image", width: int) -> Text:
     """
     from PIL import Image as PillowImage
 
-    # The number of rows must be even: each character shows two.
+    # The number of pixel rows must be even, since each character shows two.
     height = max(2, round(image.shape[0] * width / image.shape[1]))
     height += height % 2
     small = PillowImage.fromarray(image).resize((width, height), PillowImage.Resampling.BOX)

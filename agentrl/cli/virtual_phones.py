@@ -13,43 +13,44 @@ from agentrl.cli.command_help import CommandGroup
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError, DeviceError
 
-app = typer.Typer(cls=CommandGroup, help="Virtual phones on this machine.", no_args_is_help=True)
+app = typer.Typer(
+    cls=CommandGroup, help="Start virtual phones on this machine.", no_args_is_help=True
+)
 
 _LOOK_S = 0.5
 _AppsOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--app", help="module:Class of an app to install; repeatable; default: all games."
-    ),
+    typer.Option("--app", help="App to install, as module:Class; repeatable; default: all games."),
 ]
 _DelayOption = Annotated[
     str | None,
     typer.Option(
-        help="LOW-HIGH delay until a touch shows an effect, in ms; default: 50-300, quick: 0-0."
+        help="LOW-HIGH range of the delay before a touch takes effect, in ms; default: 50-300, "
+        "or 0-0 with --tempo quick."
     ),
 ]
 
 
 @app.callback()
 def _phone() -> None:
-    """Virtual phones. They speak ADB, so every program that uses adb can use them."""
+    """Start virtual phones. They speak ADB, so every program that uses adb can use them."""
 
 
 @app.command()
 def up(
     num_phones: Annotated[int, typer.Option("-n", "--num", help="Number of phones.", min=1)] = 1,
     apps: _AppsOption = None,
-    size: Annotated[str, typer.Option(help="WIDTHxHEIGHT of the screens, in pixels.")] = "720x1280",
+    size: Annotated[str, typer.Option(help="Screen size in pixels, as WIDTHxHEIGHT.")] = "720x1280",
     tempo: Annotated[
-        str, typer.Option(help="real: gestures take their time; quick: they take none.")
+        str, typer.Option(help="`real`: gestures take as long as on a phone; `quick`: no time.")
     ] = "real",
     delay: _DelayOption = None,
-    seed: Annotated[int, typer.Option(help="Seed of clocks and delays.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the phones' clocks and delays.")] = 0,
     faults: Annotated[
-        Path | None, typer.Option(help="YAML file of the faults to inject, and when.")
+        Path | None, typer.Option(help="YAML file that says which faults to inject, and when.")
     ] = None,
     auth: Annotated[
-        bool, typer.Option("--auth", help="Require authentication by key, as real phones do.")
+        bool, typer.Option("--auth", help="Require an authorized ADB key, as real phones do.")
     ] = False,
 ) -> None:
     """Start virtual phones and keep them running until Ctrl-C.
@@ -63,7 +64,7 @@ def up(
     from virtual_phone.apps.probe_app import PROBE
 
     stop = threading.Event()
-    # Exit cleanly to disconnect the phones: the adb server would keep listing them as offline.
+    # Exit cleanly to disconnect the phones; otherwise the adb server keeps listing them as offline.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     width, height = _two("--size", size, "x")
@@ -72,7 +73,7 @@ def up(
         phone_errors(),
         spawn(
             num_phones,
-            # `agentrl devices doctor` taps on the probe.
+            # `agentrl devices doctor` tests taps in the probe app.
             list(dict.fromkeys((*(apps or env.apps()), PROBE))),
             size=(width, height),
             tempo=cast(Any, tempo),
@@ -94,15 +95,15 @@ def up(
                 raise DeviceError("the process of the virtual phones exited unexpectedly")
         finally:
             server.forget(phones.serials)
-    typer.echo("The phones are stopped.")
+    typer.echo("All phones have stopped.")
 
 
 def _print_usage(serials: tuple[str, ...], adb: str, port: int) -> None:
     server = "" if port == 5037 else f" -P {port}"
     for serial in serials:
         typer.echo(serial)
-    typer.echo(f"Connect to one: {adb}{server} -s {serials[0]} shell")
-    typer.echo("Ctrl-C stops them.")
+    typer.echo(f"To use one: {adb}{server} -s {serials[0]} shell")
+    typer.echo("Press Ctrl-C to stop them.")
     suggest(("train", "number_game", f"devices.source=[{','.join(serials)}]"))
 
 
@@ -110,7 +111,7 @@ def _two(option: str, text: str, between: str) -> tuple[int, int]:
     """Parse the two numbers of an option such as `720x1280`.
 
     Raises:
-        ConfigError: the text does not consist of two numbers with `between` between them.
+        ConfigError: the text does not consist of two numbers separated by `between`.
     """
     found = re.fullmatch(rf"(\d{{1,5}}){between}(\d{{1,5}})", text)
     if found is None:

@@ -112,10 +112,10 @@ class LiveChat:
             try:
                 found = reply.result()
             except CancelledError:
-                self._error = "stopped; the message is forgotten"
+                self._error = "stopped; your message was dropped"
                 self._history.withdraw()
             except (AgentRLError, ValueError) as error:
-                self._error = f"{one_line(str(error), 500)}. The message is forgotten"
+                self._error = f"{one_line(str(error), 500)}. Your message was dropped"
                 self._history.withdraw()
             else:
                 self._history.answer(found.text)

@@ -76,4 +76,4 @@ def test_without_a_kind_all_kinds_are_counted(capsys: pytest.CaptureFixture[str]
 def test_the_class_to_derive_from_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["list", "capture"]) == 0
     said = capsys.readouterr().out
-    assert "Your own derives from agentrl.devices.capture.Capture" in said
+    assert "Derive your own class from agentrl.devices.capture.Capture" in said

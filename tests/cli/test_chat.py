@@ -107,7 +107,7 @@ def test_a_person_chats_in_a_terminal_edits_a_line_and_stops_a_reply(tiny_vlm, t
             assert time.monotonic() < end
             terminal.wait_for(rf"(?s).{{{grown + 50}}}")
         terminal.type("\x03")
-        terminal.wait_for("stopped; this message is forgotten(.|\n)*> ")
+        terminal.wait_for("stopped; your message was dropped(.|\n)*> ")
         terminal.type("\x03")
         terminal.wait_for("Ctrl-D or /quit ends the chat(.|\n)*> ")
         terminal.type("\x1b[A\r")  # the previous line

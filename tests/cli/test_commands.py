@@ -93,7 +93,7 @@ def test_a_mistyped_command_is_a_users_mistake(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("command", "code", "printed"),
-    [("--version 2>&-", 0, "agentrl "), ("init <&- 2>&1", 2, "ConfigError: not a terminal")],
+    [("--version 2>&-", 0, "agentrl "), ("init <&- 2>&1", 2, "ConfigError: the input is not a")],
 )
 def test_a_closed_stream_is_like_the_null_device(command: str, code: int, printed: str) -> None:
     script = f"{sys.executable} -m agentrl {command}"
@@ -398,7 +398,7 @@ def test_an_option_that_is_a_setting_is_answered_with_the_override(
     arguments: list[str], answer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(arguments) == 2
-    assert f"it is a setting: {answer}\n" in capsys.readouterr().err
+    assert f"but a setting; write it as {answer}\n" in capsys.readouterr().err
 
 
 def test_help_lists_every_command_and_ends_with_an_example() -> None:

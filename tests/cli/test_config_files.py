@@ -135,7 +135,7 @@ def test_init_asks_three_questions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(["init", str(tmp_path / "job.yaml"), "--model", "tiny"]) == 2
-    assert "give --env or --data, --model and --on" in capsys.readouterr().err
+    assert "required: --env or --data, --model and --on" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     answers = iter(["Sokoban-v0", "tiny", "cpu"])
     monkeypatch.setattr("typer.prompt", lambda text, default: next(answers))

@@ -104,7 +104,7 @@ def test_the_doctor_checks_all_phones_that_no_job_uses(
         pool.close()
     both = sorted((serial, unused_serial))
     assert f"{in_use}: in use by a running job, not checked\nChecking 2 phones, 4" in examined
-    assert f"1 minute (virtual ones take seconds): {', '.join(both)}. To check only" in examined
+    assert f"1 minute (seconds for virtual phones): {', '.join(both)}. To check only" in examined
     assert [line for line in examined.splitlines() if line in both] == both
     assert "2 of 2 phones are ready for jobs." in examined
     assert " ".join(examined.split()).count("25 taps hit the target's middle within") == 2

@@ -245,7 +245,7 @@ def test_verl_scripts_are_ported_without_running_them(tmp_path, monkeypatch):
     paths = [one["env"]["kwargs"]["data"] for one in found["mixture"]]
     assert paths == ["/home/me/data/gsm8k/train.parquet", "/home/me/data/math/train.parquet"]
     assert (
-        "gpu_memory_utilization=${ROLLOUT_TP:-}: its value is only known when the script runs"
+        "gpu_memory_utilization=${ROLLOUT_TP:-}: its value is known only when the script runs"
         in text
     )
     assert "trainer.total_epochs=15: train.steps=15 * (rows // 1024); set --rows N" in text
@@ -259,7 +259,7 @@ def test_what_a_script_leaves_open_has_to_be_given(tmp_path, capsys):
     assert run(["train", str(out), "--dry-run"]) == 2
     assert "gpu_memory_utilization has no default; set it in the file" in capsys.readouterr().err
     assert run(["port", "verl", str(tmp_path / "run.sh"), "--out", str(out)]) == 2
-    assert f"{out} exists; name another file" in capsys.readouterr().err
+    assert f"{out} already exists; choose a different file" in capsys.readouterr().err
 
 
 def test_lmm_r1_scripts_are_ported_from_their_training_command(tmp_path):
@@ -430,10 +430,10 @@ def test_a_yaml_file_of_trl_names_its_job_by_an_option(tmp_path):
     [
         (("easyrl", "job.yaml"), "easyrl: no such trainer (did you mean 'easyr1'?)"),
         (("trl", "job.yaml", "--job", "drpo"), "--job drpo: no such job (did you mean 'dpo'?)"),
-        (("verl", "job.yaml", "--job", "sft"), "for verl, only --job train can be ported"),
-        (("verl", "empty.sh"), "empty.sh: no command in it starts verl"),
+        (("verl", "job.yaml", "--job", "sft"), "only --job train can be converted from verl"),
+        (("verl", "empty.sh"), "empty.sh: contains no command that starts verl"),
         (("verl", "none.sh"), "none.sh: cannot be read"),
-        (("verl", "bare.sh"), "starts verl.trainer.main_ppo has no settings"),
+        (("verl", "bare.sh"), "no settings can be read from the command that"),
     ],
 )
 def test_what_cannot_be_ported_is_refused(tmp_path, monkeypatch, capsys, arguments, words):
@@ -590,7 +590,7 @@ def test_a_script_in_every_style_is_read_and_never_run(tmp_path):
     assert "data.train_batch_size=$(( WORKERS * (2 + 2) ))" in text
     assert "trainer.experiment_name=run #1:" in text
     assert "trainer.default_local_dir=2024-01-01:" in text
-    assert "# - $@: these arguments are only known when the script runs\n" in text
+    assert "# - $@: these arguments are known only when the script runs\n" in text
 
 
 @pytest.mark.parametrize(
@@ -634,4 +634,4 @@ def test_reward_weights_of_another_number_than_functions_are_left_open(tmp_path)
     (tmp_path / "job.yaml").write_text("reward_funcs: [a, b]\nreward_weights: [1]\n")
     text, _, _ = ported("trl", tmp_path / "job.yaml", rows=100)
     assert [one["weight"] for one in yaml.safe_load(text)["rewards"]] == ["???", "???"]
-    assert "reward_weights=[1]: there are 2 reward functions" in text
+    assert "reward_weights=[1]: needs one weight for each of 2 functions" in text

@@ -43,7 +43,7 @@ def test_phone_up_prints_how_to_connect_and_stops_cleanly(adb_server: AdbServer)
     assert size.stdout == b"Physical size: 360x640\n"
     process.send_signal(signal.SIGINT)
     output = process.communicate(timeout=20)[0]
-    assert output.endswith("The phones are stopped.\n")
+    assert output.endswith("All phones have stopped.\n")
     assert process.returncode == 0
     assert not set(serials) & set(adb_server.devices())
 
@@ -73,7 +73,7 @@ def test_phones_of_phone_up_have_the_probe_app_of_the_doctor_and_the_faults_of_a
     )
     assert result.stdout == b"0.5\npackage:org.agentrl.probe\n"
     process.terminate()
-    assert process.communicate(timeout=20)[0].endswith("The phones are stopped.\n")
+    assert process.communicate(timeout=20)[0].endswith("All phones have stopped.\n")
     assert process.returncode == 0
 
 

@@ -199,4 +199,4 @@ def test_the_doctor_examines_the_phones_of_a_node_and_reports_one_that_hangs(
     assert cli.run(["devices", "doctor", "--hosts", "10.9.9.9"]) == 2
     assert "10.9.9.9 is not a node of the cluster" in capsys.readouterr().err
     assert cli.run(["devices", "doctor", unused_serial, "--hosts", nodes[0].id]) == 2
-    assert "without --hosts, and on the phone's node" in capsys.readouterr().err
+    assert "excludes --hosts; run the command on the phone's own node" in capsys.readouterr().err

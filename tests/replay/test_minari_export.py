@@ -214,7 +214,7 @@ def test_an_unusable_folder_is_refused(run, tmp_path, capsys):
 
 def test_minari_options_need_as_minari(run, tmp_path, capsys):
     assert agentrl(["export", str(run), str(tmp_path / "x.csv"), "--replies"]) == 2
-    assert "need --as minari" in capsys.readouterr().err
+    assert "require --as minari" in capsys.readouterr().err
 
 
 def test_episodes_without_a_score_per_turn_are_skipped_and_counted(run, tmp_path, capsys):

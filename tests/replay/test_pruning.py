@@ -122,9 +122,9 @@ def test_episodes_of_a_run_that_has_just_ended_are_not_removed_yet_and_it_says_s
     assert pruned(folder, 1.0).recent == 1
     assert pruned(folder, EVERYTHING).recent == 0
     assert agentrl(["prune", str(folder), "--keep-gb", "0"]) == 0
-    assert "over the limit: 1 training episode cannot be removed yet" in (capsys.readouterr().out)
+    assert "over the limit: 1 training episode recorded or copied within" in capsys.readouterr().out
     assert agentrl(["prune", str(folder), "--keep-gb", "1"]) == 0
-    assert "nothing to remove: its episodes and frames are within" in capsys.readouterr().out
+    assert "nothing to remove, since the run's episodes and frames" in capsys.readouterr().out
 
 
 def test_evaluations_and_demonstrations_are_never_removed(run):
@@ -534,7 +534,7 @@ def test_rescoring_skips_removed_episodes(run, tmp_path, capsys):
     assert agentrl(["rescore", str(run), "--reward", reward]) == 0
     assert "2 episodes" in capsys.readouterr().out
     assert agentrl(["rescore", str(run), "--reward", reward, "--split", "train"]) == 2
-    assert "every matching episode was pruned" in capsys.readouterr().err
+    assert "all matching episodes were pruned" in capsys.readouterr().err
 
 
 def test_a_pack_without_tables_yet_is_read_later(tmp_path):

@@ -200,11 +200,11 @@ def test_unreadable_episodes_are_not_reported_as_removed(tmp_path, capsys):
     file.write_bytes(file.read_bytes()[:100])
     assert agentrl(["rehearse", str(run), "--episode", summary.id]) == 2
     error = capsys.readouterr().err
-    assert "no matching episode can be read: each is damaged" in error
+    assert "all matching episodes are damaged" in error
     assert "pruned" not in error
 
 
 def test_nothing_to_rehearse_is_an_error(tmp_path, capsys):
     run = evaluated(tmp_path, "sokoban", "--episodes=1")
     assert agentrl(["rehearse", str(run), "--split", "demo"]) == 2
-    assert "no valid episode matches" in capsys.readouterr().err
+    assert "no valid episodes match" in capsys.readouterr().err

@@ -222,9 +222,9 @@ def test_the_command_prints_shares_with_intervals(run, planted, capsys):
     out = capsys.readouterr().out
     accepts, failed, *_ = expected_shares(0.1)
     assert f"({accepts} of {failed}; 95% interval" in out
-    assert "30 episodes without known truth" in out
+    assert "30 episodes without ground truth" in out
     assert agentrl(["audit", str(run), "--judge", "reward", "--truth-at", "2"]) == 0
-    assert "false rejects  unknown: no episode succeeded" in capsys.readouterr().out
+    assert "false rejects  unknown, as no episode succeeded" in capsys.readouterr().out
     assert (run / "audits" / "mine.json").is_file()
     before = (run / "audits" / "reward.json").read_bytes()
     assert agentrl(["audit", str(run), "--judge", "reward", "--accept-at", "0.25"]) == 0
@@ -244,7 +244,7 @@ def test_the_command_prints_shares_with_intervals(run, planted, capsys):
         (["--judge", "judge"], "does not accept its kwargs"),
         (["--judge", "nowhere.yaml"], "nowhere.yaml"),
         (["--judge", "agentrl.rewards.matching:exact"], "were recorded without 'ground_truth'"),
-        (["--judge", "reward", "--name", "../"], "--name ../: needs a letter or digit"),
+        (["--judge", "reward", "--name", "../"], "--name ../: must contain a letter or digit"),
         (["--judge", "reward", "--html", "page.pdf"], "page.pdf"),
     ],
 )

@@ -596,7 +596,7 @@ def test_a_person_chats_with_images_on_a_page_that_shows_markup_as_text(
             page.get_by_label("message").fill("Wait")
             page.get_by_role("button", name="Send").click()
             page.get_by_role("button", name="Stop").click()
-            expect(page.get_by_role("alert")).to_have_text("stopped; the message is forgotten")
+            expect(page.get_by_role("alert")).to_have_text("stopped; your message was dropped")
             waits.set()
             expect(page.locator(".said")).to_have_count(2)
             page.get_by_label("message").fill("<image>")

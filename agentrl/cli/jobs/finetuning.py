@@ -26,7 +26,7 @@ def sft(options: JobOptions) -> None:
 
 @job_command
 def dpo(options: JobOptions) -> None:
-    """Train a model on pairs of a better and a worse answer, or resume a run.
+    """Train a model on preference pairs (a better and a worse answer), or resume a run.
 
     Example: agentrl dpo my_dpo.yaml dpo.train.data=pairs.jsonl dpo.beta=0.1
     """
@@ -38,7 +38,7 @@ def dpo(options: JobOptions) -> None:
 
 @job_command
 def train_reward_model(options: JobOptions) -> None:
-    """Train a reward model on pairs of answers, or resume a run.
+    """Train a reward model on preference pairs, or resume a run.
 
     Example: agentrl train-reward-model my.yaml reward_model.train.data=pairs.jsonl
     """
@@ -50,7 +50,7 @@ def train_reward_model(options: JobOptions) -> None:
 
 
 def _run(job: "type[OfflineJob]", options: JobOptions) -> Any:
-    """Train, and return the run's folder; or only check the job, and return None."""
+    """Train and return the run's folder, or only check the job and return None."""
     if options.dry_run:
         from agentrl import config as configuration
 
@@ -60,7 +60,7 @@ def _run(job: "type[OfflineJob]", options: JobOptions) -> Any:
         typer.echo(f"held-out examples: {len(plan.examples.held_out_indices)}")
         name, resumed = job.command.removeprefix("agentrl "), options.run
         given = (resumed, "--resume") if resumed else (options.config, *options.settings)
-        typer.echo("# All checks pass; the lengths of examples are checked when the job starts.")
+        typer.echo("# All checks pass. The lengths of examples are checked when the job starts.")
         suggest((name, *given), (name, *given, "--print-config"), prefix="# ")
         return None
     from agentrl.training.job import run_job

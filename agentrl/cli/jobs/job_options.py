@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CONFIG = Annotated[
     str,
     typer.Argument(
-        help="A YAML file, the name of a packaged configuration, or a run's folder with --resume.",
+        help="A YAML file, a packaged configuration, or with --resume a run folder.",
         metavar="CONFIG",
         autocompletion=complete_config,
     ),
@@ -34,7 +34,7 @@ DRY_RUN = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Check the job without running it, and print what differs from the defaults.",
+        help="Check the job without running it, and print the settings that are not defaults.",
     ),
 ]
 PRINT_CONFIG = Annotated[
@@ -43,7 +43,9 @@ PRINT_CONFIG = Annotated[
 ]
 RESUME = Annotated[
     bool,
-    typer.Option("--resume", help="Resume the run in this folder, or the newest run of CONFIG."),
+    typer.Option(
+        "--resume", help="Resume the run in folder CONFIG, or the newest run of a configuration."
+    ),
 ]
 
 
@@ -70,14 +72,14 @@ def job_command(command: Callable[["JobOptions"], None]) -> Callable[..., None]:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class JobOptions:
-    """The job that a command line names."""
+    """The job that a command line selects, and the run to resume, if any."""
 
     config: str
-    """A YAML file or a packaged name; for a resumed run, the run's own file."""
+    """A YAML file or a packaged configuration; the run's own file if a run is resumed."""
     settings: Sequence[str]
-    """The overrides."""
+    """Overrides of settings, as key=value."""
     run: Path | None
-    """The run to resume."""
+    """Folder of the run to resume; None for a new run."""
     dry_run: bool
     """Only check the job."""
 
@@ -92,11 +94,9 @@ class JobOptions:
         """
         settings = [text for text in overrides or () if "=" in text]
         others = [text for text in overrides or () if "=" not in text]
-        # Also accept `CONFIG --resume RUN`, which names the run as an argument.
+        # Also accept `CONFIG --resume RUN`, where the run is a second argument.
         if others and not (resume and len(others) == 1):
-            raise ConfigError(
-                f"{others[0]!r}: overrides are written key=value, such as optim.lr=1e-5"
-            )
+            raise ConfigError(f"{others[0]!r} must be written key=value, as in optim.lr=1e-5")
         run = _run_to_resume(others[0] if others else config, settings) if resume else None
         source = config if run is None else str(run / "config.yaml")
         return cls(config=source, settings=settings, run=run, dry_run=dry_run)
@@ -140,7 +140,7 @@ def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
     is_file = Path(target).is_file() or target.endswith((".yaml", ".yml"))
     if not (is_file or configuration.is_packaged(target)):
         raise ConfigError(
-            f"--resume: {missing_run(target)}; or name a configuration to resume its newest run"
+            f"--resume: {missing_run(target)}; or give a configuration to resume its newest run"
         )
     from agentrl.runs.run_summary import job_state
     from agentrl.training.command_target import job_name
@@ -150,14 +150,14 @@ def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
     found = runs_of(run, named)
     if not found:
         name = run.name or f"{named}-MMDD-HHMMSS"
-        hint = _resume_of_another_name(job) or "give the run's folder"
+        hint = _resume_of_another_name(job) or "name the folder of the run"
         raise ConfigError(f"--resume: {run.dir} contains no run {name!r}; {hint}")
-    # A finished run has nothing left to do.
+    # Prefer unfinished runs, since a finished one has nothing left to do.
     return max(found, key=lambda path: (job_state(path) != "finished", path.stat().st_mtime))
 
 
 def _resume_of_another_name(job: "Config") -> str:
-    """Return how to resume the newest unfinished run on the same environment, or ''."""
+    """Return how to resume the newest unfinished run of the same environment; '' without one."""
     from agentrl.runs.file_reading import as_object
     from agentrl.runs.run_folder import RunFolder
     from agentrl.runs.run_summary import find_runs, job_state

@@ -22,8 +22,8 @@ _ResumeOption = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Continue a pipeline. Finished stages are kept; settings (STAGE.key=value) "
-        "apply to stages that have not started.",
+        help="Continue a pipeline. Finished stages are kept; overrides (STAGE.key=value) "
+        "apply to stages that have not started yet.",
     ),
 ]
 
@@ -32,7 +32,7 @@ def pipeline(
     source: Annotated[
         str,
         typer.Argument(
-            help="A YAML file with stages or the name of one; with --resume a pipeline's folder."
+            help="A YAML file with stages, a packaged pipeline, or with --resume a pipeline folder."
         ),
     ],
     overrides: OVERRIDES = None,
@@ -52,13 +52,13 @@ def pipeline(
     settings = overrides or []
     if dry_run:
         if resume:
-            raise ConfigError("--dry-run checks a file, not a pipeline that has started")
+            raise ConfigError("--dry-run checks a file; it cannot be combined with --resume")
         from agentrl.check import check_own_classes
 
         for name, job in stages.check_pipeline(source, settings).items():
             check_own_classes(job.algorithm)
             typer.echo(f"stage {name}")
-        typer.echo("# All checks pass; data of earlier stages is checked when a stage starts.")
+        typer.echo("# All checks pass. Data from earlier stages is checked when a stage starts.")
         suggest(("pipeline", source, *settings), prefix="# ")
         return
 
@@ -79,7 +79,7 @@ def pipeline(
     print_table(table)
     typer.echo(f"pipeline: {folder}")
     typer.echo(f"report: {export.write_pipeline_report(folder)}")
-    # Sort by number: sorted by name, stage 10 would precede stage 2.
+    # Sort by number, because by name stage 10 would precede stage 2.
     models = sorted(folder.glob("*-*/model"), key=lambda one: int(one.parent.name.split("-")[0]))
     played = [model.parent for model in models if (model.parent / "episodes").is_dir()]
     suggest(*(("view", run) for run in played[-1:]), ("infer", models[-1], "DATA", "--out", "FILE"))

@@ -17,7 +17,9 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:GB)?", re.IGNORECASE)
 def plan(
     config: Annotated[
         str,
-        typer.Argument(help="A YAML file or a packaged name.", autocompletion=complete_config),
+        typer.Argument(
+            help="A YAML file or a packaged configuration.", autocompletion=complete_config
+        ),
     ],
     overrides: OVERRIDES = None,
     gpu: Annotated[str, typer.Option(help="Memory of each GPU, such as 80GB.")] = "80GB",
@@ -27,10 +29,10 @@ def plan(
         str | None, typer.Option(help="CPU memory of each node, such as 512GB.")
     ] = None,
 ) -> None:
-    """Plan the memory of a training job, for GPUs that this machine need not have.
+    """Compute the memory of a training job on given GPUs, which this machine need not have.
 
-    The learner's own code runs on tensors without values. The model's weights are not needed, only
-    its configuration. Exits with 1 if the job does not fit.
+    Runs the learner's own code on tensors without data, so only the model's configuration is
+    needed, not its weights. Exits with 1 if the job does not fit.
 
     Example: agentrl plan number_game_7b --gpu 80GB --gpus 8
     """
@@ -71,7 +73,7 @@ def plan(
 
 
 def _say(what: str) -> None:
-    """Announce what takes the next seconds or minutes, on a terminal or in a log."""
+    """Announce a step that takes seconds or minutes, on a terminal or in a log."""
     typer.echo(printable(f"{what} ..."), err=True)
 
 

@@ -13,26 +13,26 @@ from agentrl.cli.terminal import suggest
 def sweep(
     config: Annotated[
         str,
-        typer.Argument(help="A YAML file or packaged name.", autocompletion=complete_config),
+        typer.Argument(
+            help="A YAML file or a packaged configuration.", autocompletion=complete_config
+        ),
     ],
     settings: Annotated[
         list[str],
         typer.Argument(
-            help="Settings; several values as key=a,b or key=0..4.", metavar="KEY=VALUES"
+            help="Overrides; write several values as key=a,b or key=0..4.", metavar="KEY=VALUES"
         ),
     ],
     name: Annotated[
         str | None,
-        typer.Option(
-            help="Folder of the sweep, below runs; give the same name to continue a sweep."
-        ),
+        typer.Option(help="Folder of the sweep in runs/; give the same name to continue a sweep."),
     ] = None,
-    parallel: Annotated[int, typer.Option(help="How many jobs run at once.", min=1)] = 1,
+    parallel: Annotated[int, typer.Option(help="Number of jobs to run at once.", min=1)] = 1,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and list the jobs without running them.")
     ] = False,
 ) -> None:
-    """Train with every combination of the given values of settings, and compare the results.
+    """Train with every combination of the given setting values, and compare the results.
 
     Example: agentrl sweep frozen_lake seed=0..2 algorithm.name=grpo,dapo
     """

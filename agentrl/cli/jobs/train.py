@@ -67,12 +67,12 @@ def _print_plan(options: JobOptions) -> None:
     is_pending = run is None or checkpoint_store.latest(run) is None
     plan = plan_training(job, warm_start_pending=is_pending, begins=False)
     found = describe_plan(plan, run=run)
-    # This imports torch; the plan has checked that torch is installed.
+    # Imported late: this loads torch, and the plan has checked that it is installed.
     from agentrl.check import check_own_classes
 
     check_own_classes(job.algorithm)
     for part, values in found.items():
-        # Short lists and sections on one line keep the settings compact.
+        # Print short lists and sections on one line, to keep the settings compact.
         flow = None if part == "config" else False
         text = yaml.safe_dump(
             {part: values},
@@ -83,7 +83,7 @@ def _print_plan(options: JobOptions) -> None:
         )
         typer.echo(text, nl=False)
     if MISFITS in found.get(MEMORY, {}):
-        typer.echo("# The job does not fit: see memory.")
+        typer.echo("# The job does not fit; see `memory` above.")
         raise typer.Exit(1)
     command = ("train", run, "--resume") if run else ("train", options.config, *options.settings)
     typer.echo("# All checks pass. Settings that are not shown have their defaults.")

@@ -1,4 +1,4 @@
-"""Settings of jobs on data sets that follow from several settings of another trainer."""
+"""Compute settings of jobs on data sets from several settings of another trainer."""
 
 from agentrl.cli.porting.ported_settings import OPEN, PortedSettings
 from agentrl.cli.porting.reinforcement_settings import (
@@ -28,7 +28,7 @@ def combine_offline(settings: PortedSettings, processes: int | None) -> None:
         ours[f"{section}.batch"] = OPEN if size is None else size
     if isinstance(name := ours.get(f"{section}.train.name"), list):
         ours[f"{section}.train.name"] = name[0]
-    # In other trainers, -1 means that the number of epochs decides.
+    # In other trainers, -1 steps means that the number of epochs determines the steps.
     if ours.get(f"{section}.steps") == -1:
         settings.drop(f"{section}.steps")
     loss = parts.get("job_loss", "sigmoid")
@@ -36,7 +36,7 @@ def combine_offline(settings: PortedSettings, processes: int | None) -> None:
         ours["dpo.loss"] = "ipo"
     elif section == "dpo" and loss not in ("sigmoid", ["sigmoid"]):
         settings.drop("job_loss", "dpo.loss must be dpo, ipo or simpo")
-    # Other trainers truncate long rows, which leaves a reply without its end.
+    # Other trainers truncate long rows, which would cut off the end of the reply.
     ours[f"{section}.on_long"] = "skip"
     combine_model(settings)
     combine_intervals(settings)

@@ -21,22 +21,24 @@ _JOB_IN_COMMAND = re.compile(
 
 
 def port(
-    trainer: Annotated[str, typer.Argument(help="easyr1, verl, trl or openrlhf.")],
-    file: Annotated[Path, typer.Argument(help="Its YAML file, or the shell script of a job.")],
+    trainer: Annotated[str, typer.Argument(help="`easyr1`, `verl`, `trl` or `openrlhf`.")],
+    file: Annotated[
+        Path, typer.Argument(help="The trainer's YAML file, or a shell script that starts a job.")
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="Write to this file instead of printing.")
+        Path | None, typer.Option(help="Write the YAML to this file instead of printing it.")
     ] = None,
     job: Annotated[
         str | None,
-        typer.Option(help="train, sft, dpo or reward; taken from the script's command by default."),
+        typer.Option(help="`train`, `sft`, `dpo` or `reward`; default: inferred from the script."),
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(help="Rows of training data, to turn epochs into steps; counted by default."),
+        typer.Option(help="Rows of training data, to convert epochs to steps; default: counted."),
     ] = None,
     processes: Annotated[
         int | None,
-        typer.Option(help="Number of processes TRL trains with, if the file does not say."),
+        typer.Option(help="Number of processes that TRL would use; default: the file's."),
     ] = None,
 ) -> None:
     """Convert another trainer's configuration, and list the settings that have no counterpart.
@@ -44,14 +46,14 @@ def port(
     Example: agentrl port easyr1 examples/qwen2_5_vl_7b_geo3k_grpo.sh --out geo3k.yaml
     """
     if out is not None and out.exists():
-        raise ConfigError(f"{out} exists; name another file")
+        raise ConfigError(f"{out} already exists; choose a different file")
     text, kind, lost = ported(trainer, file, job=job, rows=rows, processes=processes)
     if out is None:
         typer.echo(text, nl=False)
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     write_durably(out, text)
-    typer.echo(f"wrote {out}; {lost} settings without a counterpart are listed at its top")
+    typer.echo(f"wrote {out}; its header lists {lost} settings without a counterpart")
     suggest((_COMMANDS[kind], out, "--dry-run"))
 
 
@@ -82,7 +84,7 @@ def ported(
     given, words = read_settings(file, tables)
     kind = job or _job_of(words, re.compile("|".join(one.launch for one in tables)))
     if kind != "train" and len(tables) == 1:
-        raise ConfigError(f"--job {kind}: for {trainer}, only --job train can be ported")
+        raise ConfigError(f"--job {kind}: only --job train can be converted from {trainer}")
     # The first table is for reinforcement learning, the second for jobs on data sets.
     table = tables[0 if kind == "train" else 1]
     settings = PortedSettings(trainer=trainer, section=_SECTIONS[kind])
@@ -97,7 +99,7 @@ def ported(
 
 
 def _job_of(words: list[str], launch: re.Pattern[str]) -> str:
-    """Infer the job from the command's module or script, or the argument after `trl`."""
+    """Infer the kind of job from the command's module or script, or the argument after `trl`."""
     start = next((index for index, word in enumerate(words) if launch.search(word)), 0)
     matches = filter(None, map(_JOB_IN_COMMAND.search, words[start : start + 2]))
     name = next((one for match in matches for one in match.groups() if one), "train")

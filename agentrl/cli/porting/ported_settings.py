@@ -1,4 +1,4 @@
-"""A configuration under construction from another trainer's settings."""
+"""Build a configuration from another trainer's settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from agentrl.config.other_trainers import OtherTrainer, translated
 OPEN = "???"
 """Placeholder for a value that the user has to fill in."""
 _NONE_COUNTS = ("env.kwargs.shuffle", "algorithm.loss.clip_dual")
-"""Settings for which None is a value of its own, not the default."""
+"""Settings in which None has a meaning and is not the default."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,13 +26,13 @@ class PortedSettings:
     ours: dict[str, Any] = field(default_factory=dict)
     """Values under our dotted keys."""
     parts: dict[str, Any] = field(default_factory=dict)
-    """Values from which settings are computed, under their table names without `~`."""
+    """Values from which settings are computed, by their names in the table (without `~`)."""
     lost: dict[str, str] = field(default_factory=dict)
     """Maps each setting without a counterpart (with its value) to the reason."""
     _theirs: dict[str, str] = field(default_factory=dict)
     """The other trainer's key for each part and for each of our keys."""
     _defaults: set[str] = field(default_factory=set)
-    """Parts and our keys that only have a default value."""
+    """Parts and our keys whose values are only defaults of the other trainer."""
     _unknown: set[str] = field(default_factory=set)
     """Parts and our keys whose values are known only when the script runs."""
 
@@ -40,11 +40,11 @@ class PortedSettings:
         """Translate the given settings, and use the other trainer's defaults for the rest."""
         for theirs, value in {**table.defaults, **given}.items():
             if theirs.startswith("$"):
-                self.lose(theirs, "these arguments are only known when the script runs")
+                self.lose(theirs, "these arguments are known only when the script runs")
                 continue
             target, why = (s.replace("JOB", self.section) for s in table.counterpart(theirs))
             if not target:
-                # Don't show values of W&B settings: some are API keys.
+                # Don't show the values of W&B settings, since some are API keys.
                 what = theirs if "wandb" in theirs else f"{theirs}={value}"
                 self.lose(what, why or "agentrl port does not know this setting")
                 continue
@@ -53,7 +53,7 @@ class PortedSettings:
             if theirs not in given:
                 self._defaults.add(name)
             if isinstance(value, str) and ("$" in value or "`" in value):
-                self.lose(f"{theirs}={value}", "its value is only known when the script runs")
+                self.lose(f"{theirs}={value}", "its value is known only when the script runs")
                 value = OPEN
             if value == OPEN:
                 self._unknown.add(name)
@@ -82,11 +82,11 @@ class PortedSettings:
         return name in self._unknown
 
     def number(self, name: str, default: float | None = None) -> Any:
-        """Return the number of a part or one of our keys; None if unknown or not a number.
+        """Return a part's or one of our keys' value if it is a number; None otherwise.
 
         Args:
             name: name of the part or key.
-            default: value if it is not given.
+            default: value to assume if it is not given.
         """
         held = self.parts if name in self.parts else self.ours
         value = held.get(name, None if name in self._unknown else default)
@@ -97,7 +97,7 @@ class PortedSettings:
         return self._theirs.get(name, name)
 
     def text(self) -> str:
-        """Return the YAML, headed by a list of the settings without a counterpart."""
+        """Return the YAML, with the settings without a counterpart listed in a comment on top."""
         tree: dict[str, Any] = {}
         sections = list(Config.__dataclass_fields__)
         for key in sorted(self.ours, key=lambda key: sections.index(key.partition(".")[0])):
@@ -107,7 +107,7 @@ class PortedSettings:
         for what, why in self.lost.items():
             by_reason.setdefault(why, []).append(what.replace("\n", " "))
         listed = "".join(f"# - {', '.join(what)}: {why}\n" for why, what in by_reason.items())
-        head = f"# Settings without a counterpart here:\n{listed}" if listed else ""
+        head = f"# Settings without a counterpart in agentrl:\n{listed}" if listed else ""
         text: str = yaml.safe_dump(
             tree, sort_keys=False, allow_unicode=True, width=100, default_flow_style=None
         )

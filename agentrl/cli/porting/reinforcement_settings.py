@@ -1,4 +1,4 @@
-"""Settings of reinforcement learning that follow from several settings of another trainer."""
+"""Compute settings of reinforcement learning from several settings of another trainer."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -23,7 +23,7 @@ _AUTOMATIC = {
     "images": ("images", "image"),
     "messages": ("prompt", "messages", "message"),
 }
-"""Columns that are detected automatically."""
+"""Column names that agentrl detects without `keys`."""
 _CORRECTIONS = {"tis": "token_truncate", "icepop": "token_mask", "seq-mask-tis": "sequence_mask"}
 
 
@@ -36,12 +36,12 @@ def combine_reinforcement(
         settings: settings that were translated one by one.
         rows: number of rows of training data; None counts them.
         processes: number of processes TRL would use; None uses the file's.
-        counts_prompts: whether a custom script starts TRL, as in R1-V: before version 0.16, TRL's
-            batches count prompts instead of completions.
+        counts_prompts: whether TRL is started by a custom script, as in R1-V. Such scripts may use
+            a version before 0.16, in which batches count prompts instead of completions.
     """
     settings.ours |= {
         "env.id": "QA-v0",
-        # The reward functions do the comparison with the row's answer.
+        # The reward functions compare the reply with the row's answer, so the environment need not.
         "env.kwargs.grade": "none",
         # These data sets' prompts already say how to answer.
         "env.translator_kwargs.instruct": False,
@@ -73,7 +73,7 @@ def _rewards(settings: PortedSettings) -> None:
         names = _as_list(parts["reward_list"])
         weights = _as_list(parts.get("reward_weights", [1.0] * len(names)))
         if len(weights) != len(names):
-            settings.drop("reward_weights", f"there are {len(names)} reward functions")
+            settings.drop("reward_weights", f"needs one weight for each of {len(names)} functions")
             weights = [OPEN] * len(names)
         for name, weight in zip(names, weights, strict=True):
             module, _, function = str(name).rpartition(".")
@@ -94,14 +94,14 @@ def _rewards(settings: PortedSettings) -> None:
         found = [{"function": function, "kwargs": parts.get("reward_kwargs", {})}]
     else:
         found = [{"function": _GRADER}]
-        settings.lose("the trainer's default reward function", f"{_GRADER} takes its place")
+        settings.lose("the trainer's default reward function", f"replaced by {_GRADER}")
     settings.ours["rewards"] = [
         {key: value for key, value in one.items() if value not in ({}, 1.0)} for one in found
     ]
 
 
 def _data(settings: PortedSettings) -> None:
-    """Set the data sets, their columns and row order."""
+    """Set the data sets, their columns and the order of their rows."""
     ours, parts = settings.ours, settings.parts
     files = _as_list(parts.get("data") or OPEN)
     # The other trainer merges several files into one data set; here each is an environment of a
@@ -116,11 +116,11 @@ def _data(settings: PortedSettings) -> None:
             }
             for number, one in enumerate(files, start=1)
         ]
-        settings.drop("data", "joined into one data set there; set mixture.weight by their rows")
+        settings.drop("data", "merged into one data set there; set mixture weights by row count")
     if len(held_out := _as_list(parts.get("eval_data") or [])) == 1:
         ours["eval.kwargs.data"] = held_out[0]
     elif held_out:
-        settings.drop("eval_data", "set eval_kwargs of each environment of the mixture")
+        settings.drop("eval_data", "set eval_kwargs for each environment of the mixture")
     is_file = Path(str(files[0])).suffix in (".jsonl", ".json", ".csv", ".tsv", ".parquet")
     if "split" in parts and not is_file:
         ours["env.kwargs.split"] = parts["split"]
@@ -137,7 +137,7 @@ def _data(settings: PortedSettings) -> None:
 
 
 def _lengths(settings: PortedSettings) -> None:
-    """Set `max_context` to fit prompt and reply, and the forward pass to fit both."""
+    """Make `max_context` fit prompt and reply, and the micro-batch fit `max_context`."""
     ours, parts = settings.ours, settings.parts
     reply, context = ours.get("rollout.max_new_tokens"), parts.get("context_tokens")
     if context is None and isinstance(reply, int):
@@ -153,7 +153,7 @@ def _lengths(settings: PortedSettings) -> None:
 
 
 def _minibatch(settings: PortedSettings) -> None:
-    """Return samples per optimizer step; None if one step uses all samples."""
+    """Set the samples per optimizer step, and how many episodes are played at once."""
     ours = settings.ours
     size, groups = ours.get("rollout.group_size"), ours.get("rollout.groups")
     if settings.is_given("minibatch_prompts"):
@@ -168,7 +168,7 @@ def _minibatch(settings: PortedSettings) -> None:
 
 
 def _kl(settings: PortedSettings) -> None:
-    """Set where the KL penalty is added, its weight and its estimate."""
+    """Set where the KL penalty is added, its coefficient and its estimator."""
     ours, parts = settings.ours, settings.parts
     in_loss = parts.get("kl_in_loss", "kl_loss_coefficient" in parts)
     in_reward = parts.get("kl_in_reward", not in_loss)
@@ -182,7 +182,7 @@ def _kl(settings: PortedSettings) -> None:
     if in_loss:
         estimate = translated("algorithm.kl.estimate", parts.get("kl_loss_estimate", estimate))
     elif estimate != "k1":
-        settings.drop("kl_estimate", "in the reward, only k1 has the gradient of the KL divergence")
+        settings.drop("kl_estimate", "only k1 gives the KL gradient if added to the reward")
         estimate = "k1"
     ours |= {
         "algorithm.kl.add_to": "loss" if in_loss else "reward",
@@ -196,7 +196,7 @@ def _kl(settings: PortedSettings) -> None:
 
 
 def _loss_and_filter(settings: PortedSettings) -> None:
-    """Set the range of the ratio, and which groups are replaced."""
+    """Set the clip range of the ratio, the importance correction, and which groups to replace."""
     ours, parts = settings.ours, settings.parts
     low, high = _pair(settings, "clip_pair") or (parts.get("clip"),) * 2
     for key, value in (("algorithm.loss.clip_low", low), ("algorithm.loss.clip_high", high)):
@@ -212,7 +212,7 @@ def _loss_and_filter(settings: PortedSettings) -> None:
             "algorithm.importance_correction.high": high,
         }
     if not parts.get("filter"):
-        settings.drop("algorithm.sampling.refills", "no groups are replaced")
+        settings.drop("algorithm.sampling.refills", "no groups are filtered, so none are replaced")
     elif "filter_low" in parts:
         ours["algorithm.sampling.filter_means"] = [parts["filter_low"], parts["filter_high"]]
     else:
@@ -222,7 +222,7 @@ def _loss_and_filter(settings: PortedSettings) -> None:
 
 
 def _pair(settings: PortedSettings, name: str) -> list[Any] | None:
-    """Return a part that is a list of two; None if it is missing or not such a list."""
+    """Return a part that must be a list of two; None if it is missing or invalid."""
     found = settings.parts.get(name)
     if found and not (isinstance(found, list) and len(found) == 2):
         settings.drop(name, "must be a list of two numbers")
@@ -230,24 +230,24 @@ def _pair(settings: PortedSettings, name: str) -> list[Any] | None:
 
 
 def _sampling(settings: PortedSettings) -> None:
-    """Drop sampling settings that training or a shared GPU does not allow."""
+    """Drop sampling settings that training, or a shared GPU, does not allow."""
     parts = settings.parts
     if parts.get("top_p", 1) != 1:
         settings.drop("top_p", "training needs the probabilities of all tokens")
     if parts.get("engine_parallel", 1) != 1:
         settings.drop(
             "engine_parallel",
-            "an engine that shares its GPU with the learner uses only that one; for more, set "
+            "an engine that shares its GPU with the learner uses one GPU; to use more, set "
             "rollout.place=apart and rollout.engine_kwargs.tensor_parallel_size",
         )
 
 
 def combine_model(settings: PortedSettings) -> None:
-    """Complete precision, adapters and the folder of runs."""
+    """Complete the settings of precision, adapters and the runs folder."""
     ours, parts = settings.ours, settings.parts
     if str(parts.get("low_precision")) in ("bf16", "bfloat16", "adamw_bf16"):
         ours["train.master_dtype"] = "bfloat16"
-    settings.drop("output", "runs are stored in run.dir, by default runs")
+    settings.drop("output", "runs are stored in run.dir, which defaults to runs")
     # 16 is TRL's default.
     rank = parts.get("lora", 16 if parts.get("use_peft") else 0)
     if not rank or parts.get("use_peft", True) is False:
@@ -261,7 +261,7 @@ def combine_model(settings: PortedSettings) -> None:
 
 
 def combine_intervals(settings: PortedSettings) -> None:
-    """Complete intervals whose value for "never" differs, and the loggers."""
+    """Complete the loggers, and intervals whose value for "never" differs."""
     ours = settings.ours
     if ours.get("eval.every") == -1:
         ours["eval.every"] = 0
@@ -273,13 +273,13 @@ def combine_intervals(settings: PortedSettings) -> None:
         settings.drop("algorithm.critic.warmup_steps")
     if (loggers := ours.get("logging")) is not None:
         known = ("console", "file", "none", "all")
-        # A logger's library may not be installed here: `NAME?` skips a missing logger.
+        # `NAME?` skips a logger whose library is not installed.
         extra = [f"{name}?" for name in _as_list(loggers) if name not in known]
         ours["logging"] = ["console", "file", *extra]
 
 
 def _duration(settings: PortedSettings, rows: int | None) -> None:
-    """Compute the number of steps from epochs."""
+    """Compute the number of steps from the number of epochs."""
     ours, parts = settings.ours, settings.parts
     if ours.get("train.steps") is not None:
         return
@@ -301,12 +301,12 @@ def _count_rows(data: str, split: str | None) -> int | None:
     try:
         return len(open_table(str(data), Selection(split=split)))
     except ConfigError as error:
-        announce(f"cannot count them: {error}")
+        announce(f"cannot count the rows: {error}")
         return None
 
 
 def _optimizer_steps(ours: Mapping[str, Any]) -> int | None:
-    """Return the number of optimizer steps; None if it is not known yet."""
+    """Return the total number of optimizer steps; None if it cannot be known."""
     steps, per_step = ours["train.steps"], ours.get("algorithm.epochs", 1)
     if not isinstance(per_step, int):
         return None
@@ -319,7 +319,7 @@ def _optimizer_steps(ours: Mapping[str, Any]) -> int | None:
 
 
 def combine_schedule(settings: PortedSettings, steps: int | None) -> None:
-    """Complete warmup and decay of the learning rate.
+    """Complete the warmup and decay of the learning rate.
 
     Args:
         settings: settings that were translated one by one.
@@ -327,7 +327,7 @@ def combine_schedule(settings: PortedSettings, steps: int | None) -> None:
     """
     ours, parts = settings.ours, settings.parts
     kind, ratio = str(parts.get("schedule", "constant")), parts.get("warmup_ratio")
-    # veRL uses the ratio instead if the number of steps is negative.
+    # If the number of steps is negative, veRL uses the ratio instead.
     if (settings.number("optim.lr_warmup_steps") or 0) < 0:
         settings.drop("optim.lr_warmup_steps")
     if kind in ("cosine", "cosine_with_min_lr", "linear"):
@@ -355,12 +355,12 @@ def _fit_algorithm(settings: PortedSettings) -> None:
     loss = ours.get("algorithm.loss.name")
     try:
         known = asdict(algorithm_defaults(name, loss))
-    # The algorithm or loss exists only in the other trainer.
     except ConfigError as error:
+        # The algorithm or loss exists only in the other trainer.
         for key in ("algorithm.name", "algorithm.loss.name"):
             settings.drop(key, str(error))
         for key in [key for key in ours if key.startswith("algorithm.critic.")]:
-            settings.drop(key, "not every algorithm has a critic")
+            settings.drop(key, "the algorithm is unknown and may have no critic")
         name = ours["algorithm.name"] = OPEN
         return
     for key in [key for key in ours if key.startswith("algorithm.")]:

@@ -23,18 +23,18 @@ _TOKEN = re.compile(
     r"(?P<kept>\\.|'[^']*'|\"(?:\\.|[^\"\\])*\")|(?P<comment>(?:^|(?<=[\s;]))\#[^\n]*)",
     re.DOTALL | re.MULTILINE,
 )
-"""A comment, or quoted text (in which `#` does not start a comment)."""
+"""A comment, or a quoted string, in which `#` does not start a comment."""
 _FILE_BODY = re.compile(
     r"^.*\b(?:cat|tee)\b.*<<-?[ \t]*(['\"]?)(\w+)\1.*\n(?:.*\n)*?[ \t]*\2[ \t]*$", re.MULTILINE
 )
-"""A file that the script writes with a here-document; other here-documents may be run."""
+"""A here-document that the script writes to a file; any other may contain commands to run."""
 _SUBSTITUTION = re.compile(r"`[^`\n]*`|\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 """A command or arithmetic substitution, which the shell would replace."""
 _HIDDEN = {ord(sign): 0xE000 + ord(sign) for sign in " \t\n'\"\\#;&|()<>"}
 """Characters that must not split a substitution into words, mapped to stand-ins for the parser."""
 _SHOWN = {hidden: sign for sign, hidden in _HIDDEN.items()}
 _CONTINUED = re.compile(r"\\[ \t]*\n(?=.)|\n(?=[ \t]*--)")
-"""Also matches before an option on its own line: a comment may have broken the continuation."""
+"""Line breaks within a command, even one before an option if a comment ate the backslash."""
 _ARRAY = re.compile(r"\s*(\w+)(\+?)=\((.*)", re.DOTALL)
 _ASSIGNED = r"(\w+)(\+?)=(\"[^\"]*\"|'[^']*'|[^\s;]*)(?=[\s;]|$)"
 _ASSIGNMENTS = re.compile(
@@ -59,7 +59,7 @@ def read_settings(file: Path, trainers: Sequence[OtherTrainer]) -> tuple[dict[st
     """Return a file's settings under their dotted keys, and the words of its command.
 
     Args:
-        file: YAML file or shell script; a file that a script names as `config` is read, too.
+        file: YAML file or shell script. If a script sets `config` to a file, that is read, too.
         trainers: trainers that the settings may belong to.
 
     Raises:
@@ -68,7 +68,7 @@ def read_settings(file: Path, trainers: Sequence[OtherTrainer]) -> tuple[dict[st
     if file.suffix in (".yaml", ".yml"):
         tree = read_yaml(file)
         if not isinstance(tree, dict):
-            raise ConfigError(f"{file}: must contain keys and values, not {type(tree).__name__}")
+            raise ConfigError(f"{file}: must be a YAML mapping, not a {type(tree).__name__}")
         return dict(_flat(tree, trainers)), []
     try:
         text = file.read_text()
@@ -78,13 +78,13 @@ def read_settings(file: Path, trainers: Sequence[OtherTrainer]) -> tuple[dict[st
     words = _command(text, launch)
     if not words:
         raise ConfigError(
-            f"{file}: no command in it starts {trainers[0].name}; name a script that does, or a "
-            "YAML file"
+            f"{file}: contains no command that starts {trainers[0].name}; give a script that does, "
+            "or a YAML file"
         )
     given = dict(_from_words(words, launch))
     if not given:
         raise ConfigError(
-            f"{file}: the command that starts {words[0]} has no settings that can be read"
+            f"{file}: no settings can be read from the command that starts {words[0]}"
         )
     base = given.pop("config", None)
     return (given if base is None else _settings_of(base, file, trainers) | given), words
@@ -95,7 +95,7 @@ def _settings_of(name: str, script: Path, trainers: Sequence[OtherTrainer]) -> d
     for folder in script.absolute().parents:
         if (folder / name).is_file():
             return read_settings(folder / name, trainers)[0]
-    raise ConfigError(f"{script}: config={name}: no such file in the script's folder or above")
+    raise ConfigError(f"{script}: config={name} is not in the script's folder or any parent folder")
 
 
 def _flat(
@@ -148,10 +148,10 @@ def _from_launch(words: list[str], launch: re.Pattern[str]) -> list[str]:
     for index, word in enumerate(words):
         if (match := launch.search(word)) is None:
             continue
-        # The whole command is one argument, as in `bash -c "..."`.
+        # If the whole command is one argument, as in `bash -c "..."`, split it.
         if " " in word:
             return _commands(word[match.start() :], {})[0]
-        # Options of torchrun come before the module.
+        # The options of torchrun come before the module, so leave them out.
         return words if word.endswith(".py") else words[index:]
     return []
 
@@ -170,7 +170,7 @@ def _statements(text: str) -> Iterator[str]:
 
 
 def _without_blocks(text: str) -> str:
-    """Return the lines outside `if`, `case` and loops, whose conditions are not evaluated."""
+    """Remove `if`, `case` and loops, since their conditions are not evaluated."""
     depth, kept = 0, []
     for line in text.split("\n"):
         opens, closes = bool(_BLOCK.match(line)), bool(_BLOCK_END.search(line))
@@ -185,7 +185,7 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[3]
         default = _expanded(match[2], variables) if match[2] else ""
-        # Of the environment, use HOME only: other variables may be set just for the job.
+        # Expand only HOME from the environment, since the job may have set other variables.
         return (
             variables.get(name)
             or default
@@ -210,8 +210,8 @@ def _commands(text: str, arrays: Mapping[str, list[str]]) -> list[list[str]]:
                 name = re.fullmatch(r"\$\{(\w+)\[@\]\}", word)
                 commands[-1] += [word] if name is None else arrays.get(name[1], [])
             is_file = found is not None and not found[2]
-    # Quotes left open on this line: not a command we are looking for.
     except ValueError:
+        # A quote is not closed on this line, so it is not a command we are looking for.
         return [[]]
     return commands
 
@@ -220,8 +220,7 @@ def _from_words(words: list[str], launch: re.Pattern[str]) -> Iterator[tuple[str
     """Parse `key=value`, `--key value`, `--key` and `--key value value` into keys and values.
 
     Arguments that are known only when the script runs, such as `$@`, become keys without a value.
-
-    The word that starts the trainer ends the last option of `torchrun` or `accelerate launch`.
+    The word that starts the trainer ends the options of `torchrun` or `accelerate launch`.
     """
     key: str | None = None
     values: list[str] = []

@@ -1,4 +1,4 @@
-"""Settings derived from TRL's batches and losses."""
+"""Compute settings from TRL's batch sizes and losses."""
 
 from agentrl.cli.porting.ported_settings import OPEN, PortedSettings
 
@@ -9,15 +9,15 @@ _AGGREGATES = {
 
 
 def combine_trl(settings: PortedSettings, processes: int | None, *, counts_prompts: bool) -> None:
-    """Complete groups, minibatches and the loss.
+    """Complete the settings of groups, minibatches and the loss.
 
     Args:
         settings: settings that were translated one by one.
         processes: number of training processes; None uses the file's.
-        counts_prompts: whether batches may count prompts instead of completions.
+        counts_prompts: whether batch sizes may count prompts instead of completions.
     """
     _batches(settings, processes, counts_prompts=counts_prompts)
-    # `loss_type` selects the aggregation, and sometimes the loss.
+    # TRL's `loss_type` selects the aggregation, and sometimes also the loss.
     ours, kind = settings.ours, str(settings.parts.get("trl_loss", OPEN))
     if kind not in _AGGREGATES:
         settings.drop("trl_loss", f"must be one of {', '.join(_AGGREGATES)}")
@@ -31,7 +31,7 @@ def combine_trl(settings: PortedSettings, processes: int | None, *, counts_promp
 
 
 def samples_per_step(settings: PortedSettings, processes: int | None) -> int | None:
-    """Return the samples per optimizer step over all processes; None if unknown."""
+    """Return the samples of all processes per optimizer step; None if unknown."""
     per_device, accumulation = settings.number("per_device"), settings.number("accumulation")
     if per_device is None or accumulation is None:
         return None
@@ -42,14 +42,14 @@ def samples_per_step(settings: PortedSettings, processes: int | None) -> int | N
 
 
 def _batches(settings: PortedSettings, processes: int | None, *, counts_prompts: bool) -> None:
-    """Set groups and minibatches from the completions per process."""
+    """Set the groups per step and the minibatch size from TRL's batch sizes."""
     ours, step = settings.ours, samples_per_step(settings, processes)
     size, accumulation = settings.number("rollout.group_size"), settings.number("accumulation")
     ours["algorithm.minibatch"] = ours["rollout.groups"] = OPEN
     if step is None or not size or not accumulation:
         return
-    # Completions are generated for `generation_steps` micro-batches at once; `accumulation` of
-    # them make an optimizer step.
+    # TRL generates completions for `generation_steps` micro-batches at once; an optimizer step
+    # uses `accumulation` of them.
     repeated = settings.number("generation_steps", accumulation)
     completions = settings.number(
         "generation_batch", None if repeated is None else step * (repeated // accumulation)
@@ -61,7 +61,7 @@ def _batches(settings: PortedSettings, processes: int | None, *, counts_prompts:
     if counts_prompts:
         settings.lose(
             f"per_device_train_batch_size={settings.parts['per_device']}",
-            "assumed to count completions, as in TRL since 0.16; if it counts prompts, as in R1-V, "
+            "assumed to count completions, as since TRL 0.16; if it counts prompts, as in R1-V, "
             f"set rollout.groups={completions} and algorithm.minibatch=null",
         )
     if (steps := settings.number("optimizer_steps", -1) or 0) > 0:

@@ -1,4 +1,4 @@
-"""`agentrl audit`: how often a reward accepts failures or rejects successes."""
+"""`agentrl audit`: measure how often a reward accepts failures or rejects successes."""
 
 import json
 from pathlib import Path
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 _JudgeOption = Annotated[
     str,
     typer.Option(
-        help="What is audited: JUDGE.yaml with a reward function and its kwargs; a function as "
-        "for rescore; `reward` or `reward/NAME` as recorded; or `sight`."
+        help="What to audit: JUDGE.yaml with a reward function and its kwargs; a function, as in "
+        "agentrl rescore; a recorded `reward` or `reward/NAME`; or `sight`, what was read off "
+        "screens."
     ),
 ]
 _NameOption = Annotated[
     str | None,
     typer.Option(
-        help="Name of the report in RUN/audits; an existing one is replaced. By default that "
-        "of the judge, numbered if it is taken."
+        help="Name of the report in RUN/audits, where it replaces any report of that name; "
+        "default: the judge's name, numbered if taken."
     ),
 ]
 _SHOWN = 10
@@ -43,29 +44,29 @@ def audit(
     truth: Annotated[
         str,
         typer.Option(
-            help="The ground truth: `success`, another metric of the environment, `env_reward`, or "
+            help="Ground truth: `success`, another metric of the environment, `env_reward`, or "
             "`reward/NAME`."
         ),
     ] = "success",
     truth_at: Annotated[
-        float, typer.Option(help="The lowest value of the truth that counts as a success.")
+        float, typer.Option(help="Lowest value of the ground truth that counts as a success.")
     ] = 1.0,
     accept_at: Annotated[
         float | None,
         typer.Option(
-            help="The lowest reward that counts as accepted; by default the middle of a "
-            "judge's scores, else 0.5."
+            help="Lowest reward that counts as accepted; default: the middle of the judge's range "
+            "of scores, otherwise 0.5."
         ),
     ] = None,
     split: SplitOption = None,
     label: LabelOption = None,
     step: StepOption = None,
-    last: Annotated[int, typer.Option(help="Only the latest N; 0 for all.", min=0)] = 0,
+    last: Annotated[int, typer.Option(help="Only the latest N; 0 means all.", min=0)] = 0,
     concurrency: Annotated[
-        int, typer.Option(help="How many episodes are scored at a time.", min=1)
+        int, typer.Option(help="Number of episodes to score at the same time.", min=1)
     ] = 8,
     deadline_s: Annotated[
-        float, typer.Option(help="Seconds for scoring one episode.", min=0.001)
+        float, typer.Option(help="Time limit for scoring one episode, in seconds.", min=0.001)
     ] = 60.0,
     name: _NameOption = None,
     html: Annotated[
@@ -73,7 +74,7 @@ def audit(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Compare a judge, a reward or what was read from screens with the truth. Nothing is played.
+    """Compare a judge, a reward, or readings of screens with the ground truth of recorded episodes.
 
     Example: agentrl audit runs/NAME --judge judge.yaml
     """
@@ -104,9 +105,9 @@ def _candidate(judge: str) -> str:
 
 
 def _file_name(name: str | None, judge: str, run: Path) -> str:
-    """Return the report's file name without suffix; of a long path, the end.
+    """Return the report's file name without suffix, from the end of a long path.
 
-    A name that the user did not choose is numbered if the report exists already.
+    The default name gets a number if that report already exists.
 
     Raises:
         ConfigError: the name has no letter or digit.
@@ -116,7 +117,7 @@ def _file_name(name: str | None, judge: str, run: Path) -> str:
 
     stem = label_of(name or _candidate(judge))[-_LONGEST_NAME:].strip("-")
     if not stem:
-        raise ConfigError(f"--name {name}: needs a letter or digit")
+        raise ConfigError(f"--name {name}: must contain a letter or digit")
     if name is not None:
         return stem
     names = (stem, *(f"{stem}-{number}" for number in range(2, 10_000)))
@@ -146,7 +147,7 @@ def _report(
         )
 
     opened = replay.open(run)
-    # Compare readings of screens with the facts; rewards play no part.
+    # Readings of screens are compared with the true state, without any reward.
     if judge == reward_audit.SIGHT:
         return reward_audit.audit_sight(opened, recorded_episodes(run, where, last))
     # `reward/FILE.py` is a function in a file, not a recorded reward.
@@ -186,7 +187,7 @@ def _print(report: "AuditReport") -> None:
         console.print(f"accepted if    {accepted}; true if {escape(true)}", soft_wrap=True)
         console.print(f"false accepts  {_share(report.false_accepts, 'failed')}", soft_wrap=True)
         console.print(f"false rejects  {_share(report.false_rejects, 'succeeded')}", soft_wrap=True)
-    for count, why in ((report.failed, "not scored"), (report.unknown, "without known truth")):
+    for count, why in ((report.failed, "not scored"), (report.unknown, "without ground truth")):
         if count:
             console.print(f"not counted: {pluralize(count, 'episode')} {why}")
     for failure in report.failures[:1]:
@@ -204,7 +205,7 @@ def _print(report: "AuditReport") -> None:
 def _share(found: "Share", of: str | None = None) -> str:
     """Format a share of the episodes that `failed` or `succeeded`, with its interval."""
     if found.share is None or found.low is None or found.high is None:
-        return "unknown: no episode" + (f" {of}" if of else "")
+        return f"unknown, as no episode {of}" if of else "unknown, as there is no episode"
     interval = f"95% interval {found.low:.1%} to {found.high:.1%}"
     those = f" of those that {of}" if of else ""
     return f"{found.share:.1%} ({found.count} of {found.of}; {interval}){those}"

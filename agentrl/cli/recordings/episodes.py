@@ -18,16 +18,21 @@ if TYPE_CHECKING:
     from agentrl.replay import Summary
 
 RunArgument = Annotated[str, typer.Argument(help="A run's folder.", autocompletion=complete_run)]
-SplitOption = Annotated[str | None, typer.Option(help="Only `train`, `eval` or `demo`.")]
-LabelOption = Annotated[
-    str | None, typer.Option(help="Only this label, such as `after-sampled` or `human`.")
+SplitOption = Annotated[
+    str | None, typer.Option(help="Only episodes of this split: `train`, `eval` or `demo`.")
 ]
-StepOption = Annotated[int | None, typer.Option(help="Only this training step.")]
+LabelOption = Annotated[
+    str | None,
+    typer.Option(help="Only episodes with this label, such as `after-sampled` or `human`."),
+]
+StepOption = Annotated[int | None, typer.Option(help="Only episodes of this training step.")]
 SuccessOption = Annotated[
     bool | None,
-    typer.Option("--success/--no-success", help="Only episodes with success, or without."),
+    typer.Option("--success/--no-success", help="Only successful or only unsuccessful episodes."),
 ]
-MinRewardOption = Annotated[float | None, typer.Option(help="Only with at least this reward.")]
+MinRewardOption = Annotated[
+    float | None, typer.Option(help="Only episodes with at least this reward.")
+]
 
 
 def episodes(
@@ -35,7 +40,7 @@ def episodes(
     split: SplitOption = None,
     label: LabelOption = None,
     outcome: Annotated[
-        str | None, typer.Option(help="Only this outcome; `void` for every failure.")
+        str | None, typer.Option(help="Only this outcome; `void` means every failure.")
     ] = None,
     step: StepOption = None,
     seed: Annotated[int | None, typer.Option(help="Only this seed.")] = None,
@@ -44,9 +49,9 @@ def episodes(
     min_reward: MinRewardOption = None,
     query: Annotated[
         str | None,
-        typer.Option("--where", help="A query, such as `accuracy < 0.5 and turns > 9`."),
+        typer.Option("--where", help="Only matches of a query: `accuracy < 0.5 and turns > 9`."),
     ] = None,
-    last: Annotated[int, typer.Option(help="Only the latest N; 0 for all.", min=0)] = 50,
+    last: Annotated[int, typer.Option(help="Only the latest N; 0 means all.", min=0)] = 50,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a line of JSON for each episode.")
     ] = False,
@@ -67,11 +72,11 @@ def episodes(
         query=None if query is None else parse_query(query, recorded),
     )  # fmt: skip
     matching = where.of(recorded)
-    # With JSON, standard output is reserved for the rows.
+    # With --json, standard output is reserved for the rows.
     if recorded and not matching:
         counts = Counter(f"{s.split} {s.outcome.value}" for s in recorded)
         listed = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
-        typer.echo(f"No episode matches. Recorded: {listed}", err=as_json)
+        typer.echo(f"No episodes match. The run has {listed}", err=as_json)
         if (unknown := unknown_label(label, recorded)) is not None:
             typer.echo(printable(unknown), err=as_json)
         return
@@ -81,7 +86,7 @@ def episodes(
             typer.echo(json.dumps(episode_row(summary)))
         return
     _print_table(shown, len(matching))
-    # The fraction counts episodes of every outcome, even if only some are listed.
+    # Compute the void fraction over episodes of every outcome, even if only some are listed.
     if any(s.outcome.void for s in matching):
         typer.echo(printable(_void_causes(replace(where, outcome=None).of(recorded))))
     if matching:

@@ -29,25 +29,26 @@ _DATA_SUFFIXES = (".parquet", ".csv", ".jsonl", "")
 _OutArgument = Annotated[
     Path,
     typer.Argument(
-        help="One episode: FILE.html, .gif, .mp4 or .png. A group or the whole run: FILE.html. "
-        "Data: FILE.parquet, .csv, .jsonl, or a new folder for a Hugging Face or Minari data set."
+        help="For one episode: FILE.html, .gif, .mp4 or .png. For a group or the whole run: "
+        "FILE.html. For data: FILE.parquet, .csv or .jsonl, or a new folder for a Hugging Face or "
+        "Minari data set."
     ),
 ]
 _KindOption = Annotated[
     str | None,
     typer.Option(
         "--as",
-        help="Rows of the data: `conversations`, for supervised fine-tuning (the default); "
-        "`turns`, for offline reinforcement learning; `episodes`, one row each; or `minari`, a "
-        "Minari data set in a new folder such as game-v0.",
+        help="Rows of the data: `conversations` for supervised fine-tuning (default); `turns` for "
+        "offline reinforcement learning; `episodes`, one row each; or `minari`, a Minari data set "
+        "in a new folder such as game-v0.",
     ),
 ]
 _HeldOutOption = Annotated[
     bool,
     typer.Option(
         "--held-out",
-        help="Include evaluations, whose seeds training should not see. Without it only "
-        "`--as episodes` includes them, and `--split eval` exports nothing else.",
+        help="Include evaluation episodes, whose seeds training should not see. By default only "
+        "`--as episodes` includes them, and only `--split eval` exports them alone.",
     ),
 ]
 
@@ -55,8 +56,8 @@ _HeldOutOption = Annotated[
 def export(
     run: RunArgument,
     out: _OutArgument,
-    episode: Annotated[str | None, typer.Option(help="Write this episode, by its id.")] = None,
-    group: Annotated[str | None, typer.Option(help="Write this group, by its id.")] = None,
+    episode: Annotated[str | None, typer.Option(help="Id of the episode to write.")] = None,
+    group: Annotated[str | None, typer.Option(help="Id of the group to write.")] = None,
     kind: _KindOption = None,
     split: SplitOption = None,
     label: LabelOption = None,
@@ -65,10 +66,10 @@ def export(
     min_reward: MinRewardOption = None,
     held_out: _HeldOutOption = False,
     replies: Annotated[
-        bool, typer.Option("--replies", help="Minari: use the text of replies as actions.")
+        bool, typer.Option("--replies", help="With --as minari: use reply texts as actions.")
     ] = False,
     width: Annotated[
-        int | None, typer.Option(help="Minari: scale images to this width in pixels.", min=1)
+        int | None, typer.Option(help="With --as minari: scale images to this width.", min=1)
     ] = None,
 ) -> None:
     """Write recorded episodes as a page, a video, a table or a data set.
@@ -85,14 +86,14 @@ def export(
     if not is_data:
         if kind or held_out or minari_options or where != replay.Filter():
             raise ConfigError(
-                "--as, --held-out, --replies, --width and the filters are for data (a .parquet, "
-                ".csv or .jsonl file or a new folder)"
+                "--as, --held-out, --replies, --width and filters apply only to data (a .parquet, "
+                ".csv or .jsonl file, or a new folder)"
             )
         _write_page(replay.open(run), out, episode, group)
         typer.echo(f"Open it in a browser: {out.absolute().as_uri()}")
         return
     if kind != "minari" and minari_options:
-        raise ConfigError("--replies and --width need --as minari")
+        raise ConfigError("--replies and --width require --as minari")
     _write_data(replay.open(run), out, kind or "conversations", where, held_out, replies, width)
     if kind in (None, "conversations") and out.suffix in ("", ".jsonl"):
         suggest(("sft", "CONFIG", f"sft.train.data={out}"))
@@ -109,11 +110,11 @@ def _write_page(run: "Run", out: Path, episode: str | None, group: str | None) -
         pages.write_group(run, group, out)
     elif out.suffix not in (".html", ".gif", ".mp4", ".png"):
         raise ConfigError(
-            f"{out}: must end in .html, .gif, .mp4 or .png (pages and videos), in .parquet, .csv "
-            "or .jsonl (tables), or name a new folder (a data set)"
+            f"{out}: must end in .html, .gif, .mp4 or .png (pages and videos) or .parquet, .csv or "
+            ".jsonl (tables), or be a new folder (a data set)"
         )
     elif out.suffix != ".html":
-        raise ConfigError(f"{out}: a {out.suffix} shows one episode; add --episode ID")
+        raise ConfigError(f"{out}: a {out.suffix} file shows one episode; add --episode ID")
     else:
         pages.write_report(run, out)
     typer.echo(f"wrote {out}")
@@ -135,7 +136,7 @@ def _write_data(
     if kind not in kinds:
         raise ConfigError(f"--as {kind}: must be one of {', '.join(kinds)}")
     check_label(where.label, run.episodes())
-    # Training on evaluation episodes would leave no held-out seeds.
+    # Training on evaluation episodes would leave no held-out seeds, so skip them by default.
     if kind != "episodes" and where.split is None and not held_out:
         if count := len(run.episodes(replace(where, held_out=True))):
             typer.echo(
@@ -176,27 +177,29 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
 
 def pairs(
     run: RunArgument,
-    out: Annotated[Path, typer.Argument(help="FILE.jsonl; images go to the folder FILE-images.")],
+    out: Annotated[Path, typer.Argument(help="FILE.jsonl; images are written to FILE-images/.")],
     by: Annotated[
         str,
         typer.Option(
-            help="`episode`: better and worse episodes of a group; `state`: replies at a state "
-            "that several of them reached, by the rewards that followed; `choice`: as chosen on "
-            "the viewer's page Preferences."
+            help="`episode`: better and worse episodes of a group; `state`: replies in a state "
+            "that several episodes of a group reached, ranked by the rewards that followed; "
+            "`choice`: as chosen on the viewer's Preferences page."
         ),
     ] = "episode",
-    min_gap: Annotated[float, typer.Option(help="Smallest difference in reward.")] = 0.0,
+    min_gap: Annotated[float, typer.Option(help="Minimum difference in reward.")] = 0.0,
     per_group: Annotated[
-        int | None, typer.Option(help="Maximum pairs per group; those that differ most are kept.")
+        int | None, typer.Option(help="Maximum pairs per group; the largest differences are kept.")
     ] = None,
     label: LabelOption = None,
     step: StepOption = None,
     held_out: Annotated[
         bool,
-        typer.Option("--held-out", help="Include evaluations, whose seeds should stay unseen."),
+        typer.Option(
+            "--held-out", help="Include evaluation episodes, whose seeds training should not see."
+        ),
     ] = False,
 ) -> None:
-    """Make preference pairs from recorded siblings, for agentrl dpo and reward models.
+    """Make preference pairs from a run's episodes of the same seeds, for DPO and reward models.
 
     Example: agentrl pairs runs/NAME pairs.jsonl --by state
     """
@@ -219,30 +222,32 @@ def pairs(
 
 def merge(
     run: Annotated[Path, typer.Argument(help="A run's folder.", autocompletion=complete_run)],
-    out: Annotated[Path, typer.Argument(help="A new folder for the model.")],
+    out: Annotated[Path, typer.Argument(help="New folder to write the model to.")],
     checkpoint: Annotated[
         str | None,
-        typer.Option(help="`best`, `last` or a step; default: the last, as in agentrl eval."),
+        typer.Option(help="Checkpoint: `best`, `last` or a step; default: the final model."),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="`float32` or `bfloat16`; default: the run's own.")
+        str | None, typer.Option(help="`float32` or `bfloat16`; default: the run's precision.")
     ] = None,
     adapter: Annotated[
         bool,
         typer.Option("--adapter", help="Export only the LoRA adapters, for PEFT and vLLM."),
     ] = False,
 ) -> None:
-    """Export a checkpoint as a model for transformers, vLLM and others.
+    """Export a checkpoint as a model folder for transformers, vLLM and others.
 
     Example: agentrl merge runs/NAME my-model --dtype bfloat16
     """
     if out.exists():
-        raise ConfigError(f"{out} exists; name a new folder")
+        raise ConfigError(f"{out} already exists; choose a new folder")
     if dtype not in (None, "float32", "bfloat16"):
         raise ConfigError(f"--dtype {dtype}: must be float32 or bfloat16")
     if adapter and dtype is not None:
-        raise ConfigError("--dtype and --adapter exclude each other: adapters keep their precision")
-    # Imported after the options are checked, because it loads torch.
+        raise ConfigError(
+            "--dtype does not apply to --adapter, since adapters keep their precision"
+        )
+    # Imported late: this loads torch, which takes seconds.
     from agentrl.runs.run_folder import RunFolder
     from agentrl.training.checkpoints.model_export import export_checkpoint
 

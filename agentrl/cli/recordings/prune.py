@@ -25,13 +25,13 @@ def prune(
         ),
     ],
     keep_gb: Annotated[
-        float, typer.Option(help="Limit for its episodes and frames, in GB (10^9 bytes).")
+        float, typer.Option(help="Size limit of its episodes and frames, in GB (10^9 bytes).")
     ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print what would be removed.")
     ] = False,
 ) -> None:
-    """Remove a run's oldest training episodes, and the frames that only they show.
+    """Remove a run's oldest training episodes, and the frames that no other episode uses.
 
     Scores, evaluations and demonstrations are kept.
 
@@ -43,7 +43,7 @@ def prune(
     from agentrl.replay.pruning import GB, SETTLED_S, Pruner, size_limit_warning
 
     if not (math.isfinite(keep_gb) and keep_gb >= 0):
-        raise ConfigError(f"--keep-gb {keep_gb}: must be a finite number, 0 or more")
+        raise ConfigError(f"--keep-gb {keep_gb}: must be a finite number that is not negative")
     opened = replay.open(run)
     # Reject a run in another format before removing anything.
     opened.episodes()
@@ -57,16 +57,16 @@ def prune(
     )
     if pruned.recent:
         typer.echo(
-            f"over the limit: {pluralize(pruned.recent, 'training episode')} cannot be removed yet,"
-            f" as a resumed job may be replacing what was recorded or copied within the last "
-            f"{SETTLED_S:g} s; prune again later"
+            f"still over the limit: {pluralize(pruned.recent, 'training episode')} recorded or "
+            f"copied within the last {SETTLED_S:g} s cannot be removed yet, because a resumed job "
+            "may be replacing them; prune again later"
         )
     elif not pruned.episodes and pruned.kept_bytes <= keep_gb * GB:
-        typer.echo("nothing to remove: its episodes and frames are within the limit")
+        typer.echo("nothing to remove, since the run's episodes and frames are within the limit")
     if pruned.waiting:
         typer.echo(
             f"{pruned.waiting} more frames ({decimal(pruned.waiting_bytes)}) are too recent to "
-            "remove, as a running episode may show them; prune again later"
+            "remove, because a running episode may use them; prune again later"
         )
     typer.echo(f"kept: {pruned.kept} episodes, {decimal(pruned.kept_bytes)} with their frames")
     if pruned.is_short:
@@ -75,7 +75,7 @@ def prune(
 
 
 def _by_step(episodes: "Sequence[KeptEpisode]") -> list[tuple[int, int, int]]:
-    """Return (step, number of episodes, their bytes) for each step."""
+    """Return (step, number of episodes, total bytes) for each step."""
     counts, sizes = Counter[int](), Counter[int]()
     for held in episodes:
         counts[held.step] += 1
@@ -84,7 +84,7 @@ def _by_step(episodes: "Sequence[KeptEpisode]") -> list[tuple[int, int, int]]:
 
 
 def _grace_s(run: "Run") -> float:
-    """Return the grace period that suits the deadlines in the run's configuration."""
+    """Return the grace period for recent files, from the deadlines in the run's configuration."""
     from agentrl import config as configuration
     from agentrl.replay.pruning import grace_s
 

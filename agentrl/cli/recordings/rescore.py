@@ -27,18 +27,19 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one line p
 def rescore(
     run: RunArgument,
     reward: Annotated[
-        list[str], typer.Option(help="FILE.py, FILE.py:function or module:function; repeatable.")
+        list[str],
+        typer.Option(help="Reward: FILE.py, FILE.py:function or module:function; repeatable."),
     ],
     weight: Annotated[
-        list[float] | None, typer.Option(help="Weight of each --reward, in order; 1 by default.")
+        list[float] | None, typer.Option(help="Weight of each --reward, in order; default: 1.")
     ] = None,
     split: SplitOption = None,
     label: LabelOption = None,
     step: StepOption = None,
-    last: Annotated[int, typer.Option(help="Only the latest N; 0 for all.", min=0)] = 0,
+    last: Annotated[int, typer.Option(help="Only the latest N; 0 means all.", min=0)] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Score recorded episodes with other rewards and compare. Nothing is played or changed.
+    """Score recorded episodes with other rewards and compare, without changing the run.
 
     Example: agentrl rescore runs/NAME --reward rewards/new.py
     """
@@ -53,7 +54,7 @@ def rescore(
     if as_json:
         for episode in rescored:
             fields = asdict(episode)
-            # Recordings by other programs may contain NaN, which JSON cannot express.
+            # Episodes recorded by other programs may contain NaN, which JSON cannot express.
             if not math.isfinite(episode.was):
                 fields["was"] = None
             typer.echo(json.dumps(fields))
@@ -67,7 +68,7 @@ def rescore(
     if result.correlation is not None:
         typer.echo(f"rank correlation {result.correlation:.3f}")
     if result.swapped is not None:
-        typer.echo(f"{result.swapped:.1%} of pairs with different rewards change order")
+        typer.echo(f"{result.swapped:.1%} of the pairs with different rewards change order")
     table = Table("episode", "was", "now", "difference", title="Largest differences")
     for episode in sorted(rescored, key=lambda e: -abs(e.difference))[:_SHOWN]:
         table.add_row(
@@ -84,16 +85,17 @@ def rescore(
 def rehearse(
     run: RunArgument,
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="Override the run's settings.", metavar="KEY=VALUE")
+        list[str] | None,
+        typer.Argument(help="Overrides of the run's settings.", metavar="KEY=VALUE"),
     ] = None,
     split: SplitOption = None,
     label: LabelOption = None,
     step: StepOption = None,
     episode: Annotated[str | None, typer.Option(help="Only this episode, by its id.")] = None,
-    last: Annotated[int, typer.Option(help="Only the latest N; 0 for all.", min=0)] = 20,
+    last: Annotated[int, typer.Option(help="Only the latest N; 0 means all.", min=0)] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Play recorded replies again and report where frames, states or rewards differ.
+    """Play recorded replies again, and report where frames, states or rewards differ.
 
     Exits with 1 if an episode differs.
 
@@ -120,7 +122,7 @@ def rehearse(
         for rehearsal in rehearsals:
             if not rehearsal.same:
                 where = "at the start" if rehearsal.turn == 0 else f"in turn {rehearsal.turn}"
-                change = f"{rehearsal.what} was {rehearsal.was}, is {rehearsal.now}"
+                change = f"{rehearsal.what} was {rehearsal.was}, is now {rehearsal.now}"
                 typer.echo(printable(f"{rehearsal.id} differs {where}: {change}"))
         same = sum(rehearsal.same for rehearsal in rehearsals)
         typer.echo(f"{same} of {len(rehearsals)} episodes were reproduced")
@@ -131,11 +133,13 @@ def rehearse(
 
 
 def reward_configs(functions: list[str], weights: list[float]) -> "list[RewardConfig]":
-    """Return the functions named by the options; a bare file means its `compute_score`."""
+    """Return the rewards that the options name; of a plain file, its `compute_score`."""
     from agentrl.config import RewardConfig
 
     if len(weights) > len(functions):
-        raise ConfigError(f"--weight is given {len(weights)} times, --reward {len(functions)}")
+        raise ConfigError(
+            f"--weight is given {len(weights)} times, but --reward only {len(functions)} times"
+        )
     every = [*weights, *[1.0] * (len(functions) - len(weights))]
     named = [f"{name}:compute_score" if name.endswith(".py") else name for name in functions]
     return [
@@ -155,12 +159,14 @@ def matching_episodes(run: "Run", where: "Filter", last: int) -> "list[Summary]"
     check_label(where.label, run.episodes())
     found = [summary for summary in run.episodes(where) if not summary.outcome.void]
     if not found:
-        raise ConfigError(f"{run.path}: no valid episode matches (agentrl episodes RUN lists all)")
+        raise ConfigError(
+            f"{run.path}: no valid episodes match; list all with agentrl episodes RUN"
+        )
     return found[-last or None :]
 
 
 def recorded_episodes(run: str, where: "Filter", last: int) -> "Iterator[RecordedEpisode]":
-    """Read the matching episodes lazily, after all other checks of the command."""
+    """Read the matching episodes lazily, so that the command's other checks come first."""
     from agentrl import replay
 
     opened = replay.open(run)
@@ -173,6 +179,6 @@ def recorded_episodes(run: str, where: "Filter", last: int) -> "Iterator[Recorde
     if is_empty:
         pruned = {summary.id for summary in opened.episodes(where) if summary.removed}
         if all(summary.id in pruned for summary in latest):
-            raise ConfigError(f"{run}: every matching episode was pruned")
-        rest = " or was pruned" if pruned else ""
-        raise ConfigError(f"{run}: no matching episode can be read: each is damaged{rest}")
+            raise ConfigError(f"{run}: all matching episodes were pruned")
+        rest = " or were pruned" if pruned else ""
+        raise ConfigError(f"{run}: all matching episodes are damaged{rest}")

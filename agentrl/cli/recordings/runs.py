@@ -26,10 +26,10 @@ _LONGEST_ERROR = 300
 
 def runs(
     folder: Annotated[
-        str, typer.Argument(help="The folder of the runs.", autocompletion=complete_run)
+        str, typer.Argument(help="Folder that contains the runs.", autocompletion=complete_run)
     ] = "runs",
     environment: Annotated[
-        str | None, typer.Option(help="Only runs of this environment, or of a part of its name.")
+        str | None, typer.Option(help="Only runs whose environment's name contains this text.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a line of JSON for each run.")
@@ -68,7 +68,7 @@ def print_runs(found: "Sequence[RunSummary]") -> None:
     rows, gap = [_row(one) for one in found], 3
     shown = list(rows[0])
     widths = {name: max(cell_len(name), *(cell_len(row[name]) for row in rows)) for name in shown}
-    # rich would shrink all columns until none was legible.
+    # Otherwise rich would shrink all columns until none is legible.
     for name in _LEFT_OUT:
         if sum(widths[name] + gap for name in shown) + 1 > table_width():
             shown.remove(name)
@@ -77,7 +77,7 @@ def print_runs(found: "Sequence[RunSummary]") -> None:
         table.add_row(*(escape(row[name]) for name in shown))
     print_table(table)
     if left_out := [name for name in rows[0] if name not in shown]:
-        typer.echo(f"Not shown, as the terminal is narrow: {', '.join(left_out)}")
+        typer.echo(f"Columns hidden on this narrow terminal: {', '.join(left_out)}")
 
 
 def _row(one: "RunSummary") -> dict[str, str]:

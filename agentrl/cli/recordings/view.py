@@ -25,19 +25,19 @@ def view(
         str | None, typer.Option(help="Print the address of this group's page.")
     ] = None,
     beside: Annotated[
-        str | None, typer.Option("--with", help="Another run, to compare with on the pages.")
+        str | None, typer.Option("--with", help="Another run, to compare with.")
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(
-            help="Port of the pages; 0 picks a free one. Default: 8200, or the next free one.",
+            help="Port to serve at; 0 picks a free one; default: 8200 or the next free one.",
             min=0,
             max=65535,
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to serve the pages at.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
 ) -> None:
-    """Browse a run, or all runs in a folder, in the browser, also while jobs are running.
+    """View a run, or all runs in a folder, in the browser, even while jobs are running.
 
     Example: agentrl view runs/NAME --with runs/OTHER
     """
@@ -48,14 +48,16 @@ def view(
     if not is_folder_of_runs(run):
         page = _page(replay.open(run, may_be_unplayed=True), episode, group)
     elif episode or group or beside:
-        raise ConfigError(f"{run} is a folder of runs: --episode, --group and --with need a run")
-    # The viewer's libraries are an extra, because jobs don't need them.
+        raise ConfigError(
+            f"{run} is a folder of runs, but --episode, --group and --with need a single run"
+        )
+    # The viewer's libraries are an optional extra, because jobs don't need them.
     try:
         from agentrl.viewer.viewer_server import DEFAULT_PORT, serve
     except ImportError as error:
         raise ConfigError(
-            f"the pages need {error.name}, not installed: {extras.GET_PAGE}; "
-            "agentrl episodes and agentrl export work without it"
+            f"the viewer needs {error.name}, which is not installed; run: {extras.GET_PAGE} "
+            "(agentrl episodes and agentrl export work without it)"
         ) from None
 
     def ready(url: str) -> None:
@@ -71,11 +73,11 @@ def _page(run: "Run", episode: str | None, group: str | None) -> str:
     from agentrl.replay import Filter
 
     if episode is not None and group is not None:
-        raise ConfigError("give --episode or --group, not both: each has its own page")
+        raise ConfigError("give either --episode or --group, not both; each has its own page")
     name = episode or group
     if name is None:
         return ""
     if not run.episodes(Filter(id=episode, group=group)):
         kind = "episode" if group is None else "group"
-        raise ConfigError(f"{run.path} has no {kind} {name!r} (agentrl episodes RUN lists all)")
+        raise ConfigError(f"{run.path} has no {kind} {name!r}; list all with agentrl episodes RUN")
     return f"{'episodes' if group is None else 'groups'}/{quote(name)}"

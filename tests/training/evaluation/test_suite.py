@@ -269,12 +269,12 @@ def test_a_mistake_is_found_before_anything_is_played(tasks: str, reason: str) -
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["frozen_lake", "sokoban"], "'sokoban': overrides are written key=value, and several"),
+        (["frozen_lake", "sokoban"], "'sokoban': write overrides as key=value; to compare several"),
         (["mymodel", "--suite", LAKES], "mymodel: no such run, configuration, model folder or env"),
         (["frozen_lake", "--policy=random", "--policy=model"], "--suite is missing"),
         (["frozen_lake", "--samples", "2"], "--suite is missing"),
         (["Qwen/Qwen2.5-VL-3B-Instruct"], "--suite is missing"),
-        (["frozen_lake", "--suite", LAKES, "--demos"], "--demos: a suite is played"),
+        (["frozen_lake", "--suite", LAKES, "--demos"], "omit --demos, because a suite is"),
         (["frozen_lake", "frozen_lake", "--suite", LAKES], "frozen_lake is named twice"),
         (["frozen_lake", "--suite", LAKES, "--episodes", "0"], "episodes=0: must be at least 1"),
         (["frozen_lake", "sokoban", "--suite", "own.yaml", "--policy", "random"], "not play the"),

@@ -280,7 +280,7 @@ def test_a_server_answers_and_one_that_fails_loses_no_row(rows, tmp_path, monkey
         assert cli.run(command) == 0
     out, err = capsys.readouterr()
     assert "6 of 6 rows, " in err.splitlines()[-1]
-    assert "6 rows, 5 of them before; 15 tokens" in out
+    assert "6 rows, 5 of them earlier; 15 tokens" in out
     assert server.asked[-1]["messages"][0] == {"role": "system", "content": "Be brief."}
     answered = read(tmp_path / "out.jsonl")
     assert "not allowed" in answered[3].pop("error")
@@ -306,7 +306,7 @@ def test_a_job_without_any_answer_fails_with_the_reason(tmp_path, capsys):
     data, out = write_jsonl(tmp_path / "rows.jsonl", asked), tmp_path / "out.jsonl"
     assert cli.run(["infer", "tiny", str(data), "--out", str(out), *HERE]) == 1
     said = capsys.readouterr()
-    assert "no row was answered: " in said.err
+    assert "no row has a response: " in said.err
     assert "gone-0.png" in said.err
     assert len(read(out)) == 3
 

@@ -587,7 +587,7 @@ def test_a_checkpoint_is_exported_as_an_ordinary_model(
     best = load_file(tmp_path / "best" / "model.safetensors")
     assert {tensor.dtype for tensor in best.values()} == {torch.bfloat16}
     for arguments, said in (
-        (["last"], "exists; name a new folder"),
+        (["last"], "already exists; choose a new folder"),
         (["other", "--checkpoint", "7"], "no checkpoint '7'"),
         (["other", "--dtype", "int8"], "must be float32 or bfloat16"),
     ):
