@@ -40,10 +40,10 @@ def _adb() -> Finding:
     try:
         server = AdbServer.from_environment()
         if not server.is_running(_ADB_SERVER_S):
-            return ok("adb", f"no server on port {server.port} yet: jobs start it")
+            return ok("adb", f"no server on port {server.port} yet; a job will start it")
         states = list(server.devices(_ADB_SERVER_S).values())
     except (ConfigError, DeviceError) as error:
-        fix = "stop what listens there, or set ANDROID_ADB_SERVER_PORT to another port"
+        fix = "stop the program on that port, or set ANDROID_ADB_SERVER_PORT to a different one"
         return wrong("adb", str(error), fix)
     ready = states.count("device")
     return ok("adb", f"port {server.port}, {pluralize(len(states), 'phone')}, {ready} ready")
@@ -58,7 +58,7 @@ def reply_findings(
         yield wrong("node", reply.error, fix)
         return
     report = reply.result.report
-    # A driver without a report gets its own finding; compare the node with itself here.
+    # If the driver sent no report, that has its own finding, so compare the node with itself.
     first = report if driver.result is None else driver.result.report
     yield from findings(reply.node, report, first, clock=reply.clock, question=question)
     yield reply.result.adb
@@ -72,13 +72,13 @@ def findings(
     clock: Clock | None = None,
     question: ReportRequest,
 ) -> Iterator[Finding]:
-    """Yield the findings about a node: its resources and its problems.
+    """Yield the findings about a node's resources and problems.
 
     Args:
         node: the node in Ray.
         report: the node's report.
         driver: report of the machine that starts jobs; the node's versions must match.
-        clock: the node's clock compared to the driver's; None for the driver itself.
+        clock: offset of the node's clock from the driver's; None for the driver itself.
         question: the request that the node answered.
     """
     yield _compare_versions(report.versions, driver.versions)
@@ -119,26 +119,26 @@ def _compare_accelerators(
     if node.gpus > len(cards):
         yield wrong(
             "accelerators",
-            f"{detail}; Ray counts on {pluralize(node.gpus, node.resource)}",
-            "install a driver and a build of torch that fit, or start Ray with "
+            f"{detail}; Ray expects {pluralize(node.gpus, node.resource)}",
+            "install a matching driver and build of torch, or start Ray with "
             f"--num-gpus={len(cards)}",
         )
     elif found.driver and not cards and found.toolkit is None:
         yield wrong("accelerators", detail, "install a build of torch for this driver's GPUs")
-    # A machine outside Ray has no id, and no GPUs to reserve.
+    # A machine outside Ray has no id and no GPUs to reserve.
     elif node.id and node.gpus < len(cards):
         yield note(
             "accelerators",
             f"{detail}; Ray uses {node.gpus} of them",
-            "start Ray without --num-gpus and CUDA_VISIBLE_DEVICES to use all",
+            "to use all, start Ray without --num-gpus and CUDA_VISIBLE_DEVICES",
         )
     else:
         yield ok("accelerators", detail)
     if isinstance(driver, MachineAccelerators) and cards and driver.cards:
         if found.driver != driver.driver:
-            yield note("GPU driver", f"{found.driver}; on the driver's node {driver.driver}", "")
+            yield note("GPU driver", f"{found.driver}; the driver's node has {driver.driver}", "")
         if {*cards} != {*driver.cards}:
-            yield note("GPU models", f"not those of the driver's node: {_listed(driver.cards)}", "")
+            yield note("GPU models", f"the driver's node has others: {_listed(driver.cards)}", "")
 
 
 def _listed(cards: tuple[tuple[str, int | None], ...]) -> str:
@@ -152,10 +152,10 @@ def _listed(cards: tuple[tuple[str, int | None], ...]) -> str:
 
 def _check_shm(shm: Space, model_bytes: int | None) -> Finding:
     if model_bytes is not None and shm.free < model_bytes:
-        detail = f"{shm}; the model has {model_bytes / _GIB:.1f} GiB"
+        detail = f"{shm}; the model's weights take {model_bytes / _GIB:.1f} GiB"
         return wrong("/dev/shm", detail, ENLARGE_SHM)
     if shm.free < _MIN_SHM:
-        detail = f"{shm}, shared by Ray's objects and published weights"
+        detail = f"{shm}, for Ray's objects and published weights"
         return note("/dev/shm", detail, ENLARGE_SHM)
     return ok("/dev/shm", str(shm))
 
@@ -163,33 +163,33 @@ def _check_shm(shm: Space, model_bytes: int | None) -> Finding:
 def _check_disk(report: NodeReport) -> Finding:
     detail = f"{report.temporary} in {report.temporary_folder}"
     if report.temporary.free < _MIN_DISK:
-        return note("temporary files", detail, "free some space, or set TMPDIR on this node")
+        return note("temporary files", detail, "free up space, or set TMPDIR on this node")
     return ok("temporary files", detail)
 
 
 def _check_model(model: str, here: int | None, driver: int | None) -> Finding:
     if here is None and Path(model).is_absolute():
-        fix = "copy it to the same path on this node, or mount it there, to start faster"
-        return note("model", f"{model} has no weights here: jobs copy it", fix)
+        fix = "to start faster, copy it to the same path on this node, or mount it there"
+        return note("model", f"{model} has no weights here, so jobs will copy them", fix)
     if here is None:
-        fix = f"hf download {model} on this node"
-        return note("model", f"{model} is not in this node's cache: it will be downloaded", fix)
+        fix = f"run on this node: hf download {model}"
+        return note("model", f"{model} is not in this node's cache, so it will be downloaded", fix)
     if driver is not None and here != driver:
-        detail = f"{model} has {here} bytes of weights here, {driver} on the driver's node"
-        return wrong("model", detail, "copy the driver's")
+        detail = f"{model} has {here} bytes of weights here, but {driver} on the driver's node"
+        return wrong("model", detail, "copy the weights from the driver's node")
     return ok("model", f"{model}, {here / _GIB:.2f} GiB of weights")
 
 
 def _check_runs(report: NodeReport, folder: str) -> Finding:
     if report.sees_runs:
-        return ok("folder of runs", f"{folder} is the driver's")
-    detail = f"{folder} is not the driver's: episodes and checkpoints are sent there"
-    return note("folder of runs", detail, "mount it, to save the way over the network")
+        return ok("runs folder", f"{folder} is shared with the driver")
+    detail = f"{folder} is not shared with the driver, so episodes and checkpoints are sent to it"
+    return note("runs folder", detail, "mount the driver's folder here to avoid that traffic")
 
 
 def _check_clock(clock: Clock) -> Finding:
     detail = f"{clock.offset_s:+.3f} s from the driver's, +/- {clock.bound_s:.3f} s"
-    # The offset is only known to within half a round trip: judge just the excess.
+    # The offset is known only to within half a round trip, so compare just the excess.
     if abs(clock.offset_s) - clock.bound_s > _MAX_CLOCK_OFFSET_S:
         return wrong("clock", detail, "synchronize this node's clock (chrony, systemd-timesyncd)")
     return ok("clock", detail)

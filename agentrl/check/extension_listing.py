@@ -39,12 +39,12 @@ def point_of(kind: str) -> ExtensionPoint:
     known = points()
     if kind not in known:
         hint = known_names(kind, known, command="agentrl list", label="Kinds")
-        raise ConfigError(f"there is no kind {kind!r}{hint}")
+        raise ConfigError(f"{kind!r} is not a kind of extension{hint}")
     return known[kind]
 
 
 def listed(kind: str) -> list[Listed]:
-    """Return all named extensions of a kind, sorted; imports each for its docstring.
+    """Return all named extensions of a kind, sorted, importing each for its docstring.
 
     Raises:
         ConfigError: there is no such kind.
@@ -70,7 +70,7 @@ def description_of(found: Any) -> str:
 
 
 def check_texts(target: type) -> None:
-    """Check that a class has the texts for `agentrl list`: its purpose and its paper."""
+    """Check that a class has the descriptions for `agentrl list`: its purpose and its paper."""
     for name in ("about", "source"):
         text = getattr(target, name, None)
         assert isinstance(text, str), f"{target.__name__}.{name} must be a string"

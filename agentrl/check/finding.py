@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 State = Literal["ok", "note", "wrong", "optional", "missing"]
-"""`note` is worth knowing; `wrong` must be fixed before use.
+"""`note` needs no fix; `wrong` must be fixed before use.
 
-In checks of an installation, `optional` things are not installed but not needed, and `missing`
-things have to be installed."""
+In checks of an installation, `optional` packages are not installed but not required, and `missing`
+ones have to be installed."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -27,12 +27,12 @@ def ok(what: str, detail: str) -> Finding:
 
 
 def note(what: str, detail: str, fix: str) -> Finding:
-    """Return a remark that does not prevent use."""
+    """Return a finding that is worth knowing but does not prevent use."""
     return Finding(what=what, state="note", detail=detail, fix=fix)
 
 
 def wrong(what: str, detail: str, fix: str) -> Finding:
-    """Return a problem that must be fixed."""
+    """Return a finding about a problem that must be fixed."""
     return Finding(what=what, state="wrong", detail=detail, fix=fix)
 
 

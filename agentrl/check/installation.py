@@ -23,7 +23,7 @@ _EXTRAS = (
     ("math-verify", "math"),
     ("httpx2", "remote"),
 )
-"""Optional packages with the extra that installs each."""
+"""Optional packages, each with the extra that installs it."""
 
 
 def examine() -> Iterator[Finding]:
@@ -50,7 +50,7 @@ def examine() -> Iterator[Finding]:
 def _python() -> Finding:
     fine = sys.version_info >= (3, 11)
     detail = f"{platform.python_version()}, {sys.executable}"
-    return ok_if(fine, "Python", detail, "missing", "agentrl needs Python 3.11 or newer")
+    return ok_if(fine, "Python", detail, "missing", "agentrl requires Python 3.11 or newer")
 
 
 def _links() -> Finding:
@@ -79,8 +79,8 @@ def _loggers() -> Iterator[Finding]:
     for one in LOGGER.extensions():
         try:
             cls = LOGGER.resolve(one.name)
-        # Built-in loggers import their library late, but loggers of other packages may not.
         except ConfigError as error:
+            # Built-in loggers import their library late, but loggers of other packages may not.
             yield Finding(what=one.name, state="optional", detail=str(error))
             continue
         if cls.library is not None:
@@ -95,8 +95,8 @@ def vision_beside(torch: str | None, torchvision: str | None) -> Finding | None:
     return Finding(
         what="torchvision",
         state="optional",
-        detail=f"{torchvision}, a CUDA build next to torch {torch}: transformers and vllm can "
-        "be imported only after agentrl",
+        detail=f"{torchvision} is a CUDA build but torch {torch} is not, so transformers and vllm "
+        "can be imported only after agentrl",
         fix=f"pip install torchvision=={torchvision}+cpu --index-url {_CPU_WHEELS}",
     )
 
@@ -120,11 +120,11 @@ def _adb() -> Iterator[Finding]:
         server = AdbServer.from_environment()
         running = server.is_running(_ADB_SERVER_S)
     except (ConfigError, DeviceError) as error:
-        fix = "stop what listens there, or set ANDROID_ADB_SERVER_PORT to another port"
+        fix = "stop the program on that port, or set ANDROID_ADB_SERVER_PORT to a different one"
         yield Finding(what="adb server", state="missing", detail=str(error), fix=fix)
         return
     detail = f"{'running' if running else 'not running'} on port {server.port}"
-    yield ok_if(running, "adb server", detail, "optional", "nothing to do: jobs start it")
+    yield ok_if(running, "adb server", detail, "optional", "nothing to do, since jobs start it")
 
 
 def _gpu() -> Iterator[Finding]:
@@ -138,7 +138,7 @@ def _gpu() -> Iterator[Finding]:
     if driver is None:
         fix = "not needed for the tiny model"
     elif toolkit is None:
-        fix = "there is a driver, but torch is a CPU build: pip install 'agentrl-screens[gpu]'"
+        fix = "torch is a CPU build although there is a driver; pip install 'agentrl-screens[gpu]'"
     else:
         fix = f"the driver may be too old for {toolkit}, or CUDA_VISIBLE_DEVICES hides the GPUs"
     yield ok_if(names, "GPU", names or "none usable by torch", "optional", fix)
@@ -153,5 +153,5 @@ def _machine() -> Iterator[Finding]:
     for what, place, least in (("disk", Path.cwd(), 5), ("/dev/shm", Path("/dev/shm"), 1)):
         if place.is_dir():
             free = shutil.disk_usage(place).free / _GIB
-            fix = f"less than {least} GiB: free some space"
+            fix = f"free up space, to at least {least} GiB"
             yield ok_if(free >= least, what, f"{free:.1f} GiB free", "optional", fix)

@@ -60,14 +60,14 @@ class Check:
             raise AssertionError(f"{found.what}: {found.detail}. To fix: {found.fix}")
 
     def finding(self, deadline_s: float) -> Finding:
-        """Run the check in a thread, which is abandoned if it exceeds the deadline."""
+        """Run the check in a thread, and abandon the thread at the deadline."""
         found: list[Finding] = []
 
         def work() -> None:
             try:
                 found.append(self.run() or ok(self.description, ""))
-            # Including SystemExit of users' code, which would end the thread without a finding.
             except BaseException as error:
+                # A SystemExit of users' code would otherwise end the thread without a finding.
                 found.append(self.failed(self.description, error))
 
         thread = Thread(target=work, daemon=True)
@@ -85,7 +85,7 @@ def run_checks(
     Args:
         checks: checks to run.
         deadline_s: time limit of each check.
-        begun: called with the description of each check that begins.
+        begun: called with the description of each check when it starts.
     """
     for check in checks:
         begun(check.description)
@@ -100,12 +100,12 @@ def findings_in_process(
 ) -> Iterator[Finding]:
     """Run a function in another process and yield its findings.
 
-    This way, code that ends its process or never releases the GIL becomes a finding, too. Every
-    process started by the code ends with that process.
+    Code that ends its process or never releases the GIL thus becomes a finding as well. All
+    processes that the code starts end together with that process.
 
     Args:
         findings: a module-level function that yields findings; it calls its argument `begun` with
-            the name of each check that begins.
+            the name of each check when it starts.
         arguments: the function's other arguments, which are pickled.
         deadline_s: time limit of each finding.
         waiting: called repeatedly with the name of the running check and its seconds so far.
@@ -117,7 +117,7 @@ def findings_in_process(
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_send_findings, args=(findings, arguments, sender))
     child.start()
-    # Otherwise the end of the child would not raise EOFError here.
+    # While this end is open, the child's death would not raise EOFError here.
     sender.close()
     what, begun_at = _LOADING, time.monotonic()
     try:
@@ -137,17 +137,18 @@ def findings_in_process(
             begun_at = time.monotonic()
         if what == _LOADING:
             text = f"not imported within {deadline_s + _START_S:g} s"
-            yield wrong("It can be loaded", text, "move slow work from the import to the first use")
+            fix = "do slow work on first use, not on import"
+            yield wrong("The target can be loaded", text, fix)
             return
         text = f"not finished within {deadline_s:g} s, and no other thread could run meanwhile"
-        yield wrong(what, text, "it must release Python's GIL while it waits")
+        yield wrong(what, text, "release Python's GIL while the code waits")
     except EOFError:
         child.join()
         how = describe_exit(child.exitcode or 0)
-        fix = "it must neither exit nor crash; env.processes limits the damage of an environment"
+        fix = "the code must neither exit nor crash; env.processes isolates an environment"
         yield wrong(what, f"its process ended with {how}", fix)
     finally:
-        # Kill its children first: once the process is gone, they can't be identified.
+        # Kill its children first, since they can't be identified once the process is gone.
         kill_descendants(child.pid or 0)
         child.kill()
         child.join()
@@ -157,9 +158,9 @@ def findings_in_process(
 def _send_findings(
     findings: Callable[..., Iterator[Finding]], arguments: tuple[Any, ...], answer: Connection
 ) -> None:
-    # Ctrl-C reaches the whole process group, but the parent ends this process.
+    # Ctrl-C reaches the whole process group; ignore it here, since the parent ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Keep orphaned grandchildren below this process, so that they can be found.
+    # Adopt orphaned grandchildren, so that they can be found and killed.
     adopt_orphans()
     try:
         for found in findings(*arguments, begun=answer.send):
@@ -169,7 +170,7 @@ def _send_findings(
         answer.send(error)
     kill_descendants(os.getpid())
     answer.close()
-    # A normal exit would wait for hanging threads.
+    # Don't exit normally, because that would wait for hanging threads.
     os._exit(0)
 
 

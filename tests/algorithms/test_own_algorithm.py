@@ -40,7 +40,7 @@ def test_the_example_passes_every_check_with_settings_of_its_own(kind):
         ("algorithm", "quantile=4", "algorithm.quantile=4.0: must be at most 1"),
         ("algorithm", "kl.target=1", "has no effect with algorithm.kl.add_to=none"),
         ("loss", "epsilom=1", "did you mean 'epsilon'"),
-        ("loss", "name=ppo", "SimplePolicyLoss is checked; leave out the name"),
+        ("loss", "name=ppo", "name=ppo: remove it, since "),
     ],
 )
 def test_a_wrong_setting_is_a_mistake_in_the_command_not_a_failed_check(kind, setting, reason):
@@ -73,7 +73,7 @@ BROKEN = {
         ALGORITHM_FILE,
         "return played.to_tokens(per_group(compare, played.returns, played.group, played.valid))",
         "return per_group(compare, played.returns, played.group, played.valid)",
-        "one number for each sampled token (Trajectories.to_tokens expands",
+        "(Trajectories.to_tokens expands",
     ),
     "void episodes count": (
         ALGORITHM_FILE,
@@ -88,7 +88,7 @@ BROKEN = {
         "it compares episodes, but adding 3 to the last reward of every episode changes advantages",
     ),
     "divides by zero": (
-        ALGORITHM_FILE, "returns.std() + EPSILON", "returns.std()", "are not all finite",
+        ALGORITHM_FILE, "returns.std() + EPSILON", "returns.std()", "must be finite, not",
     ),
     "changes its input": (
         ALGORITHM_FILE,
@@ -112,7 +112,7 @@ BROKEN = {
         LOSS_FILE, "loss = penalty", "loss = penalty.mean()", "depends on other replies",
     ),
     "no gradient": (LOSS_FILE, ").exp()", ").exp().detach()", "the loss has no gradient"),
-    "another shape": (LOSS_FILE, "loss=loss,", "loss=loss.sum(),", "must be [", ),
+    "another shape": (LOSS_FILE, "loss=loss,", "loss=loss.sum(),", "must have shape [", ),
     "idle tokens": (LOSS_FILE, "inputs.advantages.abs()", "1.0", "a token with advantage 0 has"),
 }  # fmt: skip
 
@@ -153,10 +153,10 @@ def test_a_broken_copy_fails_with_a_useful_message(fault, copied):
 
 def test_a_job_s_own_class_is_checked_with_the_job_s_settings(copied):
     changes = {
-        "loss has shape []": (LOSS_FILE, "loss=loss,", "loss=loss.sum(),"),
+        "one per token, not []": (LOSS_FILE, "loss=loss,", "loss=loss.sum(),"),
         "set all_tokens = True": (LOSS_FILE, "inputs.advantages.abs()", "1.0"),
         "no attribute 'advantage' (broken_": (LOSS_FILE, "advantages * r", "advantage * r"),
-        "loss has shape [],": (
+        ", not []": (
             LOSS_FILE, "loss=loss,", "loss=loss if self.config.epsilon == 0.2 else loss.sum(),",
         ),
         "void episodes influence": BROKEN["void episodes count"][:3],

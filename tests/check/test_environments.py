@@ -249,6 +249,6 @@ def test_an_action_that_should_be_an_array_is_a_note_and_no_warning():
     )
     found = check_replies(config)
     assert (found.state, found.fix) == ("note", "return np.array(..., np.float32)")
-    assert "to_action returns (0.25, 0.75), a tuple" in found.detail
+    assert "to_action returned (0.25, 0.75), a tuple" in found.detail
     assert not is_action(Touched.action_space, (0.25, 2.0))
     assert not is_action(Touched.action_space, ["a", "b"])

@@ -391,11 +391,11 @@ def test_names_are_printed_as_they_are(capsys, tmp_path, monkeypatch) -> None:
 def test_mistakes_in_the_command_are_config_errors(capsys) -> None:
     code, said = agentrl(capsys, "check", "loger", "file")
     assert (code, said.count("\n")) == (2, 1)
-    assert "there is no kind 'loger' (did you mean 'logger'?)" in said
-    with pytest.raises(ConfigError, match="agentrl check suite takes no settings; leave out a=1"):
+    assert "'loger' is not a kind of extension (did you mean 'logger'?)" in said
+    with pytest.raises(ConfigError, match="agentrl check suite accepts no settings; remove a=1"):
         list(findings("suite", "minigames", ("a=1",), 60.0))
     with pytest.raises(
-        ConfigError, match="model=FOLDER: agentrl check model takes path and chat only"
+        ConfigError, match="model=FOLDER: agentrl check model accepts only path and chat"
     ):
         checks("model", "qwen_vl", "model=FOLDER")
     with pytest.raises(ConfigError, match=r"name its environment as well, such as env\.id="):

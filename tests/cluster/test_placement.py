@@ -234,9 +234,9 @@ def test_each_node_is_reported_and_one_that_hangs_is_a_line(
     for said in (first, second):
         assert "ok       versions            Python 3." in said
         assert "none usable by torch; driver: none" in said
-        assert "Ray counts on 4 GPUs" in said
+        assert "Ray expects 4 GPUs" in said
         assert "start Ray with --num-gpus=0" in said
-    assert f"ok       folder of runs      {tmp_path} is the driver's" in second
+    assert f"ok       runs folder         {tmp_path} is shared with the driver" in second
     assert "ok       clock               " in second
     assert "0 of 2 nodes can be used for jobs." in second
     assert not list(tmp_path.iterdir())

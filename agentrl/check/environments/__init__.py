@@ -35,17 +35,17 @@ def check_environment(
     *,
     quick: bool = False,
 ) -> Iterator[Finding]:
-    """Run all checks of an environment; stop if a check fails that the others depend on.
+    """Run all checks of an environment; stop if one fails that the others depend on.
 
     The environment is constructed several times and played with random actions. If it needs a
-    phone, its checks share a virtual one.
+    phone, its checks share a virtual phone.
 
     Args:
         config: the environment, with its translator.
         steps: maximum length of an episode with random actions; slow environments play fewer.
         deadline_s: time limit of each check; exceeding it is a finding.
-        limit_s: time limit of all checks together; a note names the checks it leaves out.
-        begun: called with the name of each check that begins.
+        limit_s: time limit of all checks together; a note lists the checks left out.
+        begun: called with the name of each check when it starts.
         quick: play only a few steps, and skip the checks that play the most.
     """
     end = time.monotonic() + limit_s
@@ -64,13 +64,13 @@ def check_environment(
         found = _played_checks(config, steps, deadline_s, phone, quick=quick)
         for number in range(len(found)):
             finding = None if time.monotonic() > end else run(found[number])
-            # A check that was cut short by the limit has not failed.
+            # Don't count a check as failed if it was cut short by the limit.
             if finding is None or (finding.state == "wrong" and time.monotonic() > end):
                 names = ", ".join(check.description for check in found[number:])
                 fix = "raise --limit, or check only a few steps with --quick"
                 yield note("time limit", f"not checked within {limit_s:g} s: {names}", fix)
                 return
-            # A failed check may still hold the phone, so the remaining checks find their own.
+            # A failed check may still be using the phone, so the remaining checks open others.
             if finding.state == "wrong":
                 found = _played_checks(config, steps, deadline_s, quick=quick)
             yield finding
@@ -105,8 +105,8 @@ def _played_checks(
         config: see `check_environment`.
         steps: see `check_environment`.
         deadline_s: time limit of each check.
-        phone: serial of a phone that the checks may use, one at a time; None if each instance of
-            the environment has to find its own.
+        phone: serial of a phone for the checks to use, one at a time; None if each instance of the
+            environment has to find a phone.
         quick: see `check_environment`.
     """
     short, budget_s = min(steps, 10), deadline_s / 4
@@ -153,10 +153,10 @@ def _phone_for(config: EnvConfig) -> Iterator[str | None]:
         yield None
         return
     try:
-        # Touches take effect quickly: otherwise waiting for them would take most of the time.
+        # Use short delays of touches, since waiting for them would take most of the time.
         device = open_device("virtual", apps=[app], tempo="quick", effect_delay_ms=(10, 30))
-    # Each check tries again and reports the error.
     except DeviceError:
+        # Each check will try again and report the error.
         yield None
         return
     with closing(device):
@@ -165,5 +165,5 @@ def _phone_for(config: EnvConfig) -> Iterator[str | None]:
 
 def _failed(what: str, error: BaseException) -> Finding:
     if isinstance(error, AgentRLError):
-        return wrong(what, message_of(error), "correct what the message names")
-    return wrong(what, describe_error(error), "the code must not raise here")
+        return wrong(what, message_of(error), "correct what the message describes")
+    return wrong(what, describe_error(error), "the environment must not raise an exception here")

@@ -52,12 +52,12 @@ _READ = ("state_key", "metrics", "phase")
 """Keys of `info` that agentrl reads."""
 _MEMORY_S = 2.0
 _FEWEST_EPISODES, _MOST_EPISODES = 3, 40
-"""Growth is judged by two halves, so at least two episodes follow the first, however long they
-take."""
+"""Memory growth is measured over two halves, so at least two episodes follow the first, however
+long they take."""
 _GROWTH_BYTES = 500_000
-"""Memory growth per episode, in bytes, that counts as a leak if it does not stop."""
+"""Memory growth per episode, in bytes, that is reported as a leak if it does not stop."""
 _WRAPPED = "different from the unwrapped version"
-"""Text of Gymnasium's warning about wrappers, ignored because wrappers are checked on purpose."""
+"""Part of Gymnasium's warning about wrappers, ignored because wrappers are checked on purpose."""
 
 PlayTwice = Callable[[], tuple[RandomEpisode, RandomEpisode]]
 """Plays the same episode twice; the result is cached."""
@@ -77,7 +77,8 @@ def check_creation(config: EnvConfig, first: Callable[[], FirstInstance]) -> Fin
         return wrong(
             "construction",
             f"with env.kwargs={config.kwargs}: {_short(describe_error(error))}",
-            f"correct env.kwargs, or its constructor; it takes {', '.join(taken) or 'none'}",
+            "correct env.kwargs, or the constructor; the environment takes "
+            f"{', '.join(taken) or 'no arguments'}",
         )
     kind = type(made.unwrapped).__name__
     spaces = f"actions {made.action_space}, observations {_short(made.observation_space)}"
@@ -109,8 +110,8 @@ def _old_gym(env: "gymnasium.Env[Any, Any]") -> str | None:
         step_env(env, env.action_space.sample())
     except TypeError as error:
         return str(error)
-    # Gymnasium's checker has a better message for anything else it raises.
     except Exception:
+        # Gymnasium's checker has a better message for any other exception.
         return None
     return None
 
@@ -151,12 +152,13 @@ def check_observations(play_twice: PlayTwice) -> Finding:
         if problem is None and not played.space.contains(seen):
             problem = f"{where} is not in {_short(played.space)}: {_short(repr(seen), 60)}"
         if problem:
-            return wrong(what, problem, "correct it, or observation_space, also of a wrapper")
+            fix = "correct the observation, or the observation_space of the environment or wrapper"
+            return wrong(what, problem, fix)
     return ok(what, f"all {len(played.observations)} are in the observation space")
 
 
 def check_memory(config: EnvConfig, steps: int) -> Finding:
-    """An environment that is played again and again does not keep growing."""
+    """Memory does not keep growing when the environment is played repeatedly."""
     what, end = "memory", time.monotonic() + _MEMORY_S
     sizes: list[int] = []
     with open_env(config) as env:
@@ -174,8 +176,8 @@ def check_memory(config: EnvConfig, steps: int) -> Finding:
     early = (sizes[half] - sizes[0]) / half
     late = (sizes[last] - sizes[half]) / (last - half)
     if min(early, late) > _GROWTH_BYTES:
-        grown = f"{late / 1e6:.1f} MB more after each of {len(sizes)} episodes"
-        return note(what, grown, "release on reset what an episode needed; env.processes=1 warns")
+        grown = f"grows by {late / 1e6:.1f} MB per episode in {len(sizes)} episodes"
+        return note(what, grown, "free an episode's data on reset; env.processes=1 logs a warning")
     return ok(what, f"does not grow in {len(sizes)} episodes")
 
 
@@ -189,7 +191,8 @@ def check_seeds(config: EnvConfig, play_twice: PlayTwice, budget_s: float) -> Fi
     if all(equal_values(starts[0], start) for start in starts[1:]):
         text = f"{len(starts)} seeds have the same first observation"
         return note("seeds", text, "none needed if that is intended")
-    return ok("seeds", f"equal seeds give equal episodes ({len(one.rewards)} steps), others differ")
+    steps = pluralize(len(one.rewards), "step")
+    return ok("seeds", f"equal seeds give equal episodes ({steps}), different seeds do not")
 
 
 def check_info(config: EnvConfig, play_twice: PlayTwice) -> Finding:
@@ -201,18 +204,18 @@ def check_info(config: EnvConfig, play_twice: PlayTwice) -> Finding:
         differs = [k for k in a if k in b and not equal_values(a[k], b[k])]
         if read := [k for k in differs if k in _READ]:
             what = f"{read[0]!r} differs at step {place} of two episodes with seed {SEED}"
-            return wrong("info", what, "it must depend only on the seed and the actions")
+            return wrong("info", what, "make it depend only on the seed and the actions")
         if differs:
             text = f"{differs[0]!r} differs at step {place}"
-            return note("info", text, "none needed for times and ids")
+            return note("info", text, "none needed if it is a time or an id")
     keys = sorted(one.infos[-1])
     known = [key for key in _READ if key in keys]
     if "state_key" not in known and config.state_key == "info":
         return note(
             "info",
             f"it has no state_key (its keys: {', '.join(keys) or 'none'})",
-            "none needed to compare whole episodes; to compare turns at the same state, add it or "
-            "set env.state_key=observation or screen",
+            "none needed to compare whole episodes; to compare turns in the same state, add "
+            "state_key, or set env.state_key=observation or screen",
         )
     return ok("info", f"{', '.join(known) or 'the state key is taken from the observation'}")
 
@@ -230,18 +233,18 @@ def check_reset(config: EnvConfig, budget_s: float) -> Finding:
             # float() would also accept a string.
             if isinstance(reward, str) or not math.isfinite(float(reward)):
                 text = f"reward {reward!r} at step {step}"
-                return wrong(what, text, "it must be a finite number")
+                return wrong(what, text, "return a finite number as the reward")
             if terminated or truncated:
                 env.reset(seed=SEED + 1)
                 env.step(env.action_space.sample())
                 return ok(what, f"works; a random episode took {step} steps")
     if step < config.max_turns:
         text = f"not checked: no random episode ended within {step} steps in {budget_s:.0f} s"
-        return note(what, text, "raise --deadline, of which a quarter is played here")
+        return note(what, text, "raise --deadline, since this check plays for a quarter of it")
     return note(
         what,
         f"not checked: no random episode ended within env.max_turns={config.max_turns}",
-        "none needed if episodes are that long; they are truncated there",
+        "none needed if episodes are that long; they are truncated at env.max_turns",
     )
 
 
@@ -249,7 +252,7 @@ def check_speed(play_twice: PlayTwice) -> Finding:
     """Report the duration of a reset and a step."""
     played, _ = play_twice()
     if not played.step_ms:
-        return wrong("speed", "the episode had no step", "an episode needs at least one step")
+        return wrong("speed", "the episode had no steps", "an episode must have at least one step")
     median, worst = float(np.median(played.step_ms)), max(played.step_ms)
     detail = (
         f"constructor {played.made_ms:.2f} ms, reset {played.reset_ms:.2f} ms, step {median:.2f} "
@@ -274,7 +277,7 @@ def check_observation(play_twice: PlayTwice) -> Finding:
     if tokens > _MANY_TOKENS:
         return note("shown to the model", detail, "lower model.max_pixels or model.image_size")
     if longest > _LONG_TEXT:
-        return note("shown to the model", detail, "shorten it: env.translator_kwargs.text")
+        return note("shown to the model", detail, "shorten the text: env.translator_kwargs.text")
     return ok("shown to the model", detail)
 
 
@@ -314,14 +317,14 @@ def check_replies(config: EnvConfig) -> Finding:
     if loose is not None:
         return note(
             "replies",
-            f"to_action returns {_short(loose, 60)}, a {type(loose).__name__}; actions of {space} "
-            "are arrays",
+            f"to_action returned {_short(loose, 60)}, a {type(loose).__name__}, but actions of "
+            f"{space} are arrays",
             f"return np.array(..., np.{space.dtype})",
         )
     return ok(
         "replies",
-        f"of {_FUZZ:,} random replies {actions} are actions, the others rejected; slowest "
-        f"{1000 * worst:.1f} ms",
+        f"{actions} of {_FUZZ:,} random replies are actions, the rest are rejected; the slowest "
+        f"took {1000 * worst:.1f} ms",
     )
 
 
@@ -338,7 +341,7 @@ def space_and_replies(
 
 def is_action(space: "gymnasium.Space[Any]", action: Any) -> bool:
     """Return whether a space contains an action."""
-    # Convert numbers first: Gymnasium would warn about converting them.
+    # Convert numbers here, because Gymnasium would warn about converting them.
     if isinstance(space, gymnasium.spaces.Box) and isinstance(action, list | tuple | float | int):
         try:
             action = np.asarray(action, dtype=space.dtype)
@@ -350,7 +353,8 @@ def is_action(space: "gymnasium.Space[Any]", action: Any) -> bool:
 def check_instances(config: EnvConfig, steps: int) -> Finding:
     """Several instances in threads of one process do not affect each other."""
     if config.processes == EACH:
-        return ok("two instances", f"not checked: each has a process (env.processes={EACH})")
+        detail = f"not checked: each runs in a process of its own (env.processes={EACH})"
+        return ok("two instances", detail)
     alone = play_randomly(config, steps)
     runs: list[RandomEpisode] = []
     threads = [Thread(target=lambda: runs.append(play_randomly(config, steps))) for _ in range(2)]
@@ -361,25 +365,25 @@ def check_instances(config: EnvConfig, steps: int) -> Finding:
         thread.join()
     # A thread that raised an exception has no run.
     if len(runs) < len(threads) or any(difference(alone, run) for run in runs):
-        fix = f"they must share no state, or need env.processes={EACH}"
+        fix = f"instances must not share state; otherwise set env.processes={EACH}"
         return wrong("two instances", "two at once differ from one alone", fix)
     return ok("two instances", "two in threads behave like one alone")
 
 
 def check_other_process(config: EnvConfig, steps: int, deadline_s: float) -> Finding:
     """The configuration can be pickled, and another process gives the same episode."""
-    # `Process` would fail too, but with a message about its internals.
+    # `Process` would fail as well, but with a message about its internals.
     pickle.dumps(config)
     context = get_context("spawn")
-    what, named = "another process", "env.id must be module:Name or file.py:Name"
+    what, named = "another process", "env.id must be module:Name or path/file.py:Name"
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_play_and_send, args=(config, steps, sender), daemon=True)
     child.start()
-    # While this end stays open, `recv` would not notice the child's death.
+    # While this end is open, `recv` would not notice the child's death.
     sender.close()
     try:
         if not receiver.poll(deadline_s):
-            return wrong(what, f"not finished within {deadline_s:g} s", "no call may block")
+            return wrong(what, f"not finished within {deadline_s:g} s", "no call may block forever")
         played = receiver.recv()
     except EOFError:
         return wrong(what, "cannot be constructed", named)
@@ -387,9 +391,10 @@ def check_other_process(config: EnvConfig, steps: int, deadline_s: float) -> Fin
         child.kill()
         child.join()
     if isinstance(played, str):
-        return wrong(what, played, f"{named} and import alone")
+        return wrong(what, played, f"{named}, and its module must be importable on its own")
     if place := difference(play_randomly(config, steps), played):
-        return wrong(what, f"differs {place}", "seed all randomness; hash() differs by process")
+        fix = "seed all random numbers; note that hash() differs between processes"
+        return wrong(what, f"differs {place}", fix)
     return ok(what, "gives the same episode")
 
 
@@ -407,7 +412,7 @@ def check_player(config: EnvConfig, name: str, budget_s: float = math.inf) -> Fi
         open_translator(resolve_env(config)),
         load_player(resolve_env(config), name),
     )
-    # Not the environment's seed: a player must not be able to predict the environment's draws.
+    # Don't use the environment's seed, so that a player can't predict the environment's draws.
     rng, total = np.random.default_rng([SEED, 1]), 0.0
     with open_env(config, getattr(translator, "render_mode", None)) as env:
         observation, info = env.reset(seed=SEED)
@@ -415,23 +420,23 @@ def check_player(config: EnvConfig, name: str, budget_s: float = math.inf) -> Fi
         for step in range(1, config.max_turns + 1):
             if step > 1 and time.monotonic() > end:
                 text = f"valid actions for {step - 1} steps in {budget_s:.0f} s, return {total:g}"
-                return note(what, text, "raise --deadline to see its whole episode")
+                return note(what, text, "raise --deadline to play the whole episode")
             reply = scripted_reply(player, observation, info, rng)
             try:
                 action = translator.to_action(reply)
             except ActionError as error:
                 text = f"replied {quoted(reply, 60)}: {error}"
-                return wrong(what, text, "use the translator's format")
+                return wrong(what, text, "reply in the translator's format")
             observation, reward, terminated, truncated, info = env.step(action)
             total += float(reward)
             if not math.isfinite(total):
-                return wrong(what, f"reward {reward} at step {step}", "it must be finite")
+                return wrong(what, f"reward {reward} at step {step}", "rewards must be finite")
             if terminated or truncated:
                 return ok(what, f"{step} steps, return {total:g}")
     return note(
         what,
         f"its episode exceeds env.max_turns={config.max_turns}, return {total:g}",
-        "raise env.max_turns if it should end",
+        "raise env.max_turns if the episode should end",
     )
 
 

@@ -24,9 +24,9 @@ from agentrl.rollout.environments.env_server import CLOSE_S
 from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
 
 CLOSE = "reset and close"
-"""Name of the check of the first instance."""
+"""Name of the check that resets and closes the first instance."""
 _END_S = 1.0
-"""How long processes may take to end after `close()`."""
+"""How long child processes may take to end after `close()`, in seconds."""
 _PYTHONS_OWN = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Python's helper processes, which end with the main process."""
 
@@ -53,9 +53,9 @@ class FirstInstance:
             return
         self.made.set_result(instance)
         self._may_close.wait()
-        # An environment with an app needs a phone, which only later checks have.
+        # An environment with an app needs a phone to reset, which only later checks have.
         if resolve_env(self._config).app is None:
-            # Other checks report any exception.
+            # Ignore exceptions here, since other checks report them.
             with suppress(BaseException):
                 reset_env(instance, SEED)
         self._is_closing.set()
@@ -67,7 +67,7 @@ class FirstInstance:
             self.closed.set_result(None)
 
     def wait_for_close(self) -> bool:
-        """Reset and close the instance; return False if `close()` exceeds a job's patience."""
+        """Reset and close the instance; return False if `close()` takes longer than jobs allow."""
         self.made.result()
         self._may_close.set()
         self._is_closing.wait()
@@ -78,10 +78,10 @@ def check_close(first: Callable[[], FirstInstance]) -> Finding:
     """`close()` ends soon and raises nothing."""
     if not first().wait_for_close():
         text = f"close() did not end within {CLOSE_S:g} s"
-        return wrong(CLOSE, text, "correct it first: each of the other checks would wait for it")
+        return wrong(CLOSE, text, "correct this first, since every other check would wait for it")
     if error := first().closed.exception():
-        return note(CLOSE, describe_error(error), "a job logs it and continues; fix it")
-    return ok(CLOSE, "close() ends, and raises nothing")
+        return note(CLOSE, describe_error(error), "close() must not raise; jobs log it and go on")
+    return ok(CLOSE, "close() ends and raises nothing")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -112,7 +112,7 @@ def check_side_effects(first: Callable[[], FirstInstance], before: ProcessState)
     """
     what = "side effects"
     first().wait_for_close()
-    # Restore everything before reporting: later checks and the command's own output depend on it.
+    # Restore everything first, since later checks and the command's own output depend on it.
     closed = reopen_closed_streams()
     end = time.monotonic() + _END_S
     while (left := _children_since(before)) and time.monotonic() < end:
@@ -120,21 +120,21 @@ def check_side_effects(first: Callable[[], FirstInstance], before: ProcessState)
     now = ProcessState.now()
     os.chdir(before.folder)
     os.umask(before.umask)
-    isolated = "; env.processes=each confines it to a process of its own"
+    isolated = ", or set env.processes=each to run each instance in a process of its own"
     if closed:
-        text = f"it closed {' and '.join(closed)} of its process"
-        return wrong(what, text, f"leave them open{isolated}")
+        text = f"it closed {' and '.join(closed)}"
+        return wrong(what, text, f"leave the streams open{isolated}")
     if now.folder != before.folder:
         text = f"it changed the current folder from {before.folder} to {now.folder}"
         return wrong(what, text, f"use absolute paths instead of os.chdir{isolated}")
     if now.umask != before.umask:
         text = f"it changed the umask from {before.umask:03o} to {now.umask:03o}"
-        return wrong(what, text, f"set the mode of its files instead{isolated}")
+        return wrong(what, text, f"set the mode of files instead{isolated}")
     if left:
         count = "1 process" if len(left) == 1 else f"{len(left)} processes"
-        text = f"{count} left after close(): {', '.join(left)}"
-        return note(what, text, "end them in close(); env.processes=1 ends them with the job")
-    return ok(what, "none on current folder, umask and streams; it leaves no process")
+        text = f"{count} still running after close(): {', '.join(left)}"
+        return note(what, text, "end them in close(), or set env.processes=1 to end them for you")
+    return ok(what, "none on the current folder, umask, streams or child processes")
 
 
 def _children_since(before: ProcessState) -> list[str]:

@@ -40,16 +40,15 @@ def checks(kind: str, target: Any, *settings: str) -> list[Check]:
     given = configuration.arguments(settings)
     # Don't silently ignore a misspelled setting.
     if given and not any(map(_takes_settings, _check_functions(module))):
-        raise ConfigError(
-            f"agentrl check {kind} takes no settings; leave out {', '.join(settings)}"
-        )
+        raise ConfigError(f"agentrl check {kind} accepts no settings; remove {', '.join(settings)}")
     for name in given.keys() - getattr(module, "SETTINGS", given.keys()):
         raise ConfigError(
-            f"{name}={given[name]}: agentrl check {kind} takes {' and '.join(module.SETTINGS)} only"
+            f"{name}={given[name]}: agentrl check {kind} accepts only "
+            f"{' and '.join(module.SETTINGS)}"
         )
     if hasattr(module, "config_of"):
         if "name" in given:
-            raise ConfigError(f"name={given['name']}: {target} is checked; leave out the name")
+            raise ConfigError(f"name={given['name']}: remove it, since {target} is checked")
         given = module.config_of(found, given)
     return _checks(module, found, given)
 
@@ -65,13 +64,13 @@ def check_own_classes(algorithm: "configuration.AlgorithmConfig") -> None:
         if point.target(config.name).startswith("agentrl."):
             continue
         made = _checks(_module_of(point.kind), point.resolve(config.name), config)
-        # Descriptions only matter for lists of algorithms; a job runs without them.
+        # Skip the check of descriptions, which matter only in lists.
         needed = [check for check in made if check.name != "description"]
         for found in run_checks(needed, _DEADLINE_S):
             if found.state == "wrong":
                 raise ConfigError(
                     f"{point.setting}={config.name}: the check {found.what!r} fails: "
-                    f"{found.detail.rstrip('.')}. All checks: agentrl check {point.kind} "
+                    f"{found.detail.rstrip('.')}. To run all checks: agentrl check {point.kind} "
                     f"{config.name} KEY=VALUE ..."
                 )
 
@@ -92,10 +91,10 @@ def findings(
         settings: `key=value` arguments of the kind.
         deadline_s: time limit of each check.
         options: further arguments of `check_environment`.
-        begun: called with the description of each check that begins.
+        begun: called with the description of each check when it starts.
 
     Raises:
-        ConfigError: the kind does not have these options, or the target these settings.
+        ConfigError: the kind does not accept these options, or the target these settings.
     """
     module = _module_of(kind)
     if hasattr(module, "findings"):
@@ -103,16 +102,16 @@ def findings(
         return
     if options:
         names = ", ".join(f"--{name.removesuffix('_s')}" for name in options)
-        raise ConfigError(f"agentrl check {kind}: only `agentrl check env` has {names}")
-    # Importing the target runs the user's code: report its exceptions as findings.
+        raise ConfigError(f"agentrl check {kind} does not accept {names}; agentrl check env does")
+    # Importing the target runs the user's code, so report its exceptions as findings.
     try:
         loaded = point_of(kind).resolve(target)
         if hasattr(module, "config_of"):
             module.config_of(loaded, {})
     except Exception as error:
-        yield wrong("It can be loaded", describe_failure(error), "")
+        yield wrong("The target can be loaded", describe_failure(error), "")
         return
-    yield ok("It can be loaded", "")
+    yield ok("The target can be loaded", "")
     yield from run_checks(checks(kind, target, *settings), deadline_s, begun)
 
 
@@ -131,7 +130,7 @@ def _module_of(kind: str) -> ModuleType:
     name = f"{__name__}.{kind}"
     if find_spec(name) is None:
         known = [other for other in points() if find_spec(f"{__name__}.{other}") is not None]
-        raise ConfigError(f"there are no checks of kind {kind!r}; there are of {', '.join(known)}")
+        raise ConfigError(f"there are no checks for {kind!r}; choose from {', '.join(known)}")
     return importlib.import_module(name)
 
 

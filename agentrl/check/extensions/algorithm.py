@@ -33,17 +33,17 @@ def check_description(target: type[Algorithm]) -> None:
 def check_settings(target: type[Algorithm], config: AlgorithmConfig) -> None:
     """The algorithm's settings survive a save and load."""
     saved = configuration.from_dict({"algorithm": asdict(config)}).algorithm
-    assert saved == config, f"saved and read again, {asdict(config)} becomes {asdict(saved)}"
+    assert saved == config, f"after a save and load, {asdict(config)} became {asdict(saved)}"
 
 
 def check_requirements(target: type[Algorithm], config: AlgorithmConfig) -> None:
     """The job can provide everything the algorithm requires."""
     algorithm = target(config)
     assert isinstance(algorithm.requires, Requires), (
-        f"requires is {type(algorithm.requires).__name__}, must be Requires(...)"
+        f"requires must be Requires(...), not {type(algorithm.requires).__name__}"
     )
     assert algorithm.compares in (None, "episodes", "turns", "states"), (
-        f"compares is {algorithm.compares!r}, must be None, 'episodes', 'turns' or 'states'"
+        f"compares must be None, 'episodes', 'turns' or 'states', not {algorithm.compares!r}"
     )
 
 
@@ -104,7 +104,7 @@ def check_hooks(target: type[Algorithm], config: AlgorithmConfig) -> None:
                 "shape_rewards() must return the same episodes, with a reward for each turn"
             )
             kept = algorithm.keep_group(group)
-            assert isinstance(kept, bool), f"keep_group() returned {kept!r}, must be True or False"
+            assert isinstance(kept, bool), f"keep_group() must return True or False, not {kept!r}"
 
 
 def check_loss_form(target: type[Algorithm], config: AlgorithmConfig) -> None:

@@ -71,7 +71,7 @@ def check_no_text_passes_for_a_turn(target: type[ChatFormat], settings: Mapping[
     )
     for name in marks:
         assert hostile.token_ids.count(tokens[name]) == plain.count(tokens[name]), (
-            f"a message that contains {name!r} starts or ends a turn: pass messages on as texts"
+            f"a message that contains {name!r} starts or ends a turn; encode messages as plain text"
         )
 
 

@@ -31,7 +31,7 @@ _MALFORMED = (
 def check_spelling_and_parsing_agree(target: type[Dialect]) -> None:
     """Each action that the dialect spells is parsed as the same action."""
     dialect = target()
-    assert dialect.says, f"{target.__name__}.says is empty: list the types of its actions"
+    assert dialect.says, f"{target.__name__}.says is empty; list the types of its actions"
     for size in SCREENS:
         screen = dialect.screen(size)
         for action in _examples(dialect):

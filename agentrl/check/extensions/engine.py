@@ -106,8 +106,8 @@ async def check_replies(target: type[Engine], settings: Mapping[str, Any]) -> Fi
         if target.capabilities.reproducible:
             again = await ask(engine, list(reversed(prompts)), reverse=True, temperature=2.0)
             assert [r.token_ids for r in reversed(again)] == [r.token_ids for r in replies], (
-                "capabilities.reproducible: the same prompts and seeds gave other tokens in "
-                "another order"
+                "capabilities.reproducible is set, but prompts in a different order gave different "
+                "tokens for the same seeds"
             )
         # Sampled greedily again, the reply must stop at a token from its middle.
         (whole,) = await ask(engine, prompts[:1], temperature=0)
@@ -129,9 +129,7 @@ def _check_form(encoder: ChatEncoder, reply: Reply) -> None:
     assert not banned, f"the image placeholders {sorted(banned)} were sampled"
     ends = [place for place, token in enumerate(tokens) if token in encoder.eos_token_ids]
     assert ends in ([], [len(tokens) - 1]), "a reply continues after its end token"
-    assert ends or len(tokens) == _REPLY, (
-        "a reply ends early without its end token, which belongs to it"
-    )
+    assert ends or len(tokens) == _REPLY, "a reply that ends early must include its end token"
 
 
 @blocking

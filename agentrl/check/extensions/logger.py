@@ -86,7 +86,7 @@ def check_speed(target: type[Logger], settings: Mapping[str, Any]) -> None:
             seconds.append(time.perf_counter() - started)
     # The first call may open a connection, and the machine may be busy.
     fastest = min(seconds)
-    assert fastest < _SLOW_S, f"log() took {fastest:.1f} s; hand slow work to a thread"
+    assert fastest < _SLOW_S, f"log() took {fastest:.1f} s; do slow work in a thread"
 
 
 def _entry(target: type[Logger], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def check_description(target: type[PolicyLoss]) -> None:
 def check_settings(target: type[PolicyLoss], config: LossConfig) -> None:
     """The loss's settings survive a save and load."""
     saved = algorithm_config("grpo", loss=asdict(config)).loss
-    assert saved == config, f"saved and read again, {config} becomes {saved}"
+    assert saved == config, f"after a save and load, {config} became {saved}"
 
 
 def check_form(target: type[PolicyLoss], config: LossConfig) -> None:

@@ -40,8 +40,10 @@ def check_repeatable(target: Any, settings: Mapping[str, Any]) -> None:
     with _functions(target, settings) as one, _functions(target, settings) as other:
         for episode in _episodes(settings):
             first = _score(one, episode, settings).components
-            assert first == one.score(episode).components, f"{episode.id}: differs the second time"
-            assert first == other.score(episode).components, f"{episode.id}: differs by process"
+            assert first == one.score(episode).components, f"{episode.id}: the second score differs"
+            assert first == other.score(episode).components, (
+                f"{episode.id}: the score differs between processes"
+            )
 
 
 def check_batches(target: Any, settings: Mapping[str, Any]) -> None:

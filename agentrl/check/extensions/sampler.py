@@ -46,7 +46,7 @@ def check_settings(target: type[TaskSampler], config: SamplerConfig) -> None:
     text = getattr(target, "about", None)
     assert isinstance(text, str), f"{target.__name__}.about must be a string"
     saved = configuration.from_dict({"sampling": asdict(config)}).sampling
-    assert saved == config, f"saved and read again, {asdict(config)} becomes {asdict(saved)}"
+    assert saved == config, f"after a save and load, {asdict(config)} became {asdict(saved)}"
 
 
 def check_choice(target: type[TaskSampler], config: SamplerConfig) -> None:

@@ -14,7 +14,7 @@ def check_tasks(target: type[EvaluationSuite]) -> None:
 
 def check_repeatable(target: type[EvaluationSuite]) -> None:
     """The suite's tasks are the same each time it is loaded."""
-    assert _tasks(target) == _tasks(target), "two instances differ; draw nothing at random"
+    assert _tasks(target) == _tasks(target), "two instances differ; don't choose tasks at random"
 
 
 def check_environments(target: type[EvaluationSuite]) -> None:

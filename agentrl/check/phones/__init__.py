@@ -1,4 +1,4 @@
-"""Diagnose a phone: report problems in plain words, with fixes."""
+"""Diagnose a phone: report problems and how to fix them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -15,17 +15,17 @@ from agentrl.devices.device import Deadlines, Device
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline
 
 _FIXES = {
-    "unauthorized": "unlock it and allow debugging on its screen; tick: always from this computer "
-    "(Android forgets a computer that was away for seven days: adb shell settings put global "
-    "adb_allowed_connection_time 0 keeps it)",
-    "offline": "unplug it and plug it in again, or adb reconnect offline",
-    "no permissions": "udev rules are missing: developer.android.com/studio/run/device",
-    "authorizing": "wait a moment and run this again",
-    "recovery": "it is in recovery mode: adb reboot",
-    "bootloader": "it is in its bootloader: fastboot reboot",
-    "sideload": "it is waiting for an update: adb reboot",
+    "unauthorized": "unlock the phone and allow debugging on its screen, always from this computer "
+    "(Android forgets computers after seven days without a connection, unless you run: adb shell "
+    "settings put global adb_allowed_connection_time 0)",
+    "offline": "unplug the phone and plug it in again, or run adb reconnect offline",
+    "no permissions": "add the udev rules: developer.android.com/studio/run/device",
+    "authorizing": "wait a moment, then run this again",
+    "recovery": "to leave recovery mode, run adb reboot",
+    "bootloader": "to leave the bootloader, run fastboot reboot",
+    "sideload": "to leave sideload mode, run adb reboot",
 }
-_NOT_CONNECTED = "check its cable and that USB debugging is on (developer options); adb devices"
+_NOT_CONNECTED = "check the cable, and that USB debugging is on (developer options); adb devices"
 
 
 def examine(
@@ -36,7 +36,7 @@ def examine(
     paged: Callable[[AdbPhone], Device] | None = None,
     prove: phone_probes.Prove | None = None,
 ) -> Iterator[Finding]:
-    """Examine a phone, prerequisites first; stop when nothing further can be tested.
+    """Examine a phone, prerequisites first; stop when nothing more can be tested.
 
     Starts the probe app, taps and types in it, and returns to the home screen at the end.
 
@@ -57,14 +57,14 @@ def examine(
         answered = phone_probes.check_commands(phone)
         yield answered
         try:
-            # A foldable has several displays: capture the display in use.
+            # A foldable has several displays, so capture the one in use.
             phone.transport.display = read_display_id(phone)
-            # One round trip for all commands: each takes a tenth of a second over Wi-Fi.
+            # Run all commands in one round trip, since each takes a tenth of a second over Wi-Fi.
             findings = list(phone_readings.parse_readings(phone.batch(*phone_readings.COMMANDS)))
             yield from findings
             yield from _duplicates(server, phone)
             if any(f.state == "wrong" and f.what in ("awake", "unlocked") for f in findings):
-                fix = "wake and unlock it, and run this again"
+                fix = "wake and unlock the phone, then run this again"
                 yield note("touches, captures", "not tested: the screen is off or locked", fix)
                 return
             installed = has_package(phone, phone_probes.PROBE)
@@ -102,7 +102,7 @@ def _reach(server: AdbServer, serial: str, deadlines: Deadlines) -> AdbPhone | F
         return AdbPhone(server, serial, deadlines)
     except (DeviceError, ConfigError) as error:
         state = _state(server, serial)
-        # Trust the error: the state is newer, and the phone may have been authorized since.
+        # Trust the error over the state, since the phone may have been authorized in between.
         if "authenticate" in str(error):
             return wrong("connected", str(error), _FIXES["unauthorized"])
         if state is None:
@@ -110,16 +110,18 @@ def _reach(server: AdbServer, serial: str, deadlines: Deadlines) -> AdbPhone | F
             fix = _offline_fix(serial) if is_wireless else _NOT_CONNECTED
             return wrong("connected", str(error), fix)
         if state == "offline":
-            return wrong("connected", f"it is {state}: {error}", _offline_fix(serial))
+            return wrong("connected", f"the phone is {state}: {error}", _offline_fix(serial))
         fix = next((fix for word, fix in _FIXES.items() if state.startswith(word)), "adb reboot")
-        return wrong("connected", f"it is {state}: {error}", fix)
+        return wrong("connected", f"the phone is {state}: {error}", fix)
 
 
 def _offline_fix(serial: str) -> str:
     if is_mdns_name(serial):
-        return "turn wireless debugging on (it may be off after a restart); adb mdns services"
+        return (
+            "turn on wireless debugging (a restart may turn it off); adb mdns services lists phones"
+        )
     if is_network_serial(serial):
-        return "check that it is on and in this network, and that adb tcpip 5555 was run"
+        return "check that the phone is on, in this network, and that adb tcpip 5555 was run"
     return _FIXES["offline"]
 
 
@@ -146,5 +148,5 @@ def _duplicates(server: AdbServer, phone: AdbPhone) -> Iterator[Finding]:
         yield note(
             "serials",
             f"the same phone is also connected as {', '.join(others)}",
-            f"list one of them in devices.source; adb disconnect {others[0]} drops the other",
+            f"list only one of them in devices.source, or run adb disconnect {others[0]}",
         )

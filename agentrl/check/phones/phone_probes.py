@@ -13,7 +13,7 @@ from agentrl.devices.device import Device
 from agentrl.errors import DeviceError, DeviceTimeout
 
 PROBE, PROBE_ACTIVITY = "org.agentrl.probe", ".Main"
-"""An app that publishes its input; a tap changes the color of one half of its screen."""
+"""App that publishes its input; a tap changes the color of one half of its screen."""
 _COMMANDS = 20
 _SLOW_MS = 150.0
 _SLOW_START_S = 5.0
@@ -23,7 +23,7 @@ _LATE_S = 0.5
 _POLL_S = 0.02
 _TAP_AT = (0.3, 0.25)
 _TOLERANCE = (0.03, 0.1)
-"""Tolerance for bars: an app's area starts below the status bar and may end above navigation."""
+"""Tolerance for system bars: an app's area excludes the status bar, maybe the navigation bar."""
 _TEXT = "a b%s 'ü' 漢 🙂"
 _LOST = (
     "some phones need a second switch in the developer options: USB debugging (security "
@@ -45,7 +45,7 @@ def check_commands(phone: AdbPhone) -> Finding:
             phone.shell("true")
         except DeviceError as error:
             failures.append(error)
-            # Every further timeout would take just as long.
+            # Stop here, since every further timeout would take just as long.
             if isinstance(error, DeviceTimeout) or len(failures) > _COMMANDS // 2:
                 break
             continue
@@ -54,7 +54,7 @@ def check_commands(phone: AdbPhone) -> Finding:
         tried = len(seconds) + len(failures)
         detail = f"{len(failures)} of {tried} failed: {failures[-1]}"
         if isinstance(failures[-1], DeviceTimeout):
-            return wrong("commands", detail, "it hangs: replug it, or adb reboot")
+            return wrong("commands", detail, "the phone hangs; replug it, or run adb reboot")
         return wrong("commands", detail, _CABLE)
     median_ms, worst_ms = 1000 * statistics.median(seconds), 1000 * max(seconds)
     detail = f"{median_ms:.1f} ms, at most {worst_ms:.0f} ms"
@@ -86,19 +86,19 @@ class PhoneProbe:
         try:
             self._device.launch(PROBE, PROBE_ACTIVITY, {})
         except DeviceError as error:
-            fix = "close what is in front, or raise devices.deadlines.launch_s; else adb reboot"
+            fix = "close the app in front, raise devices.deadlines.launch_s, or run adb reboot"
             yield wrong("apps start", str(error), fix)
             yield from check_captures(self._phone, capture_benchmark.screen_toggler(self._phone))
             return
         took_s = time.monotonic() - start
         if took_s > _SLOW_START_S:
-            fix = f"set devices.deadlines.launch_s well above {took_s:.0f}; free its memory"
+            fix = f"set devices.deadlines.launch_s well above {took_s:.0f}, or free up memory"
             yield note("apps start", f"slow: it took {took_s:.1f} s{self._how}", fix)
         else:
             yield ok("apps start", f"{took_s:.1f} s{self._how}")
         try:
             yield self._touch()
-            # To test that captures are fresh, something has to change the screen.
+            # Something has to change the screen to test whether captures are fresh.
             change = self._tap if self._arrives else capture_benchmark.screen_toggler(self._phone)
             yield from check_captures(self._phone, change)
             if self._device is self._phone and self._arrives:
@@ -106,7 +106,7 @@ class PhoneProbe:
             if self._prove is not None and self._arrives:
                 yield from self._prove(self._device)
         except DeviceError as error:
-            yield wrong("probe", str(error), "fix what is reported above and run this again")
+            yield wrong("probe", str(error), "fix the problems above, then run this again")
         finally:
             self._leave()
 
@@ -147,7 +147,7 @@ class PhoneProbe:
             detail = f"a tap at {_TAP_AT} arrived at ({x:.2f}, {y:.2f})"
             return wrong("touches", detail, "adb shell wm size reset; adb shell wm density reset")
         if took_s > _LATE_S:
-            fix = "set devices.deadlines.settle_s above 3; close apps in the background"
+            fix = "set devices.deadlines.settle_s above 3, and close apps in the background"
             return note("touches", f"late: they arrive after {took_s:.1f} s", fix)
         return ok("touches", f"arrive in {1000 * took_s:.0f} ms")
 
@@ -210,14 +210,14 @@ def check_captures(phone: AdbPhone, change: Callable[[], None]) -> Iterator[Find
             picked = ", the one that jobs use" if row.picked else ""
             yield ok(what, f"fresh, {row.median_ms:.1f} ms{picked}")
         elif sound:
-            yield note(what, row.failure, "none needed: jobs use another method")
+            yield note(what, row.failure, "none needed, since jobs use a different method")
         else:
             yield wrong(what, row.failure, _capture_fix(row.failure))
 
 
 def _capture_fix(failure: str) -> str:
     if "black" in failure:
-        return "wake and unlock it; leave the app that forbids captures"
+        return "wake and unlock the phone, and close any app that forbids captures"
     if "stale" in failure:
         return "adb reboot; stale captures cannot be trained on"
-    return "free its storage and adb reboot; if that does not help, it does not support captures"
+    return "free up storage and run adb reboot; if that fails, the phone does not support captures"

@@ -42,7 +42,7 @@ def _booted(completed: CommandResult, uptime: CommandResult) -> Finding:
         return note(
             "started",
             f"only {up_s:.0f} s ago",
-            "if you did not restart it, it reboots by itself: try another cable and charger",
+            "if you did not restart the phone, it reboots by itself; try another cable or charger",
         )
     return ok("started", f"{up_s / 3600:.1f} h ago")
 
@@ -51,7 +51,7 @@ def _awake(power: CommandResult) -> Finding:
     if is_awake(power):
         return ok("awake", "yes")
     fix = "adb shell input keyevent WAKEUP, or devices.wake=true" + _STAY_ON
-    return wrong("awake", "its screen is off", fix)
+    return wrong("awake", "the screen is off", fix)
 
 
 def _unlocked(policy: CommandResult) -> Finding:
@@ -59,8 +59,8 @@ def _unlocked(policy: CommandResult) -> Finding:
         return ok("unlocked", "yes")
     return wrong(
         "unlocked",
-        "it shows the lock screen",
-        "unlock it by hand, and turn the lock off in its settings (security, screen lock: none)",
+        "the lock screen is on",
+        "unlock it by hand, and turn off the lock in the settings (security, screen lock: none)",
     )
 
 
@@ -70,11 +70,11 @@ def _battery(battery: CommandResult) -> Finding:
         return note("battery", "not reported", "none needed if it is an emulator")
     detail = str(reading)
     if reading.level < _LEAST_BATTERY and not reading.powered:
-        return wrong("battery", detail, "charge it: it would turn off in the middle of a job")
+        return wrong("battery", detail, "charge it, or the phone will turn off during a job")
     if reading.degrees >= _HOT_C:
-        return note("battery", detail, "it is hot and will throttle: cool it, remove its case")
+        return note("battery", detail, "cool the phone or remove its case, or it will throttle")
     if not reading.powered:
-        return note("battery", detail, "plug it into a charger before a long job")
+        return note("battery", detail, "plug the phone into a charger before a long job")
     return ok("battery", detail)
 
 
@@ -82,10 +82,11 @@ def _storage(df: CommandResult) -> Finding:
     rows = [line.split() for line in df.output.splitlines()[1:]]
     free_kb = next((int(r[3]) for r in rows if len(r) >= 4 and r[3].isdigit()), None)
     if df.code or free_kb is None:
-        return note("storage", "not reported", "check its settings")
+        return note("storage", "not reported", "check the phone's settings")
     detail = f"{free_kb / 1e6:.1f} GB free"
     if free_kb < 1000 * _LEAST_MB:
-        return wrong("storage", detail, "free some: apps fail, and captures on some phones too")
+        fix = "free up storage, or apps will fail, and on some phones captures as well"
+        return wrong("storage", detail, fix)
     return ok("storage", detail)
 
 
@@ -95,11 +96,11 @@ def _rotation(auto: CommandResult, display: CommandResult) -> Finding:
         return wrong(
             "rotation",
             f"the screen is {_TURNED[turned]}",
-            "adb shell settings put system accelerometer_rotation 0, and user_rotation 0",
+            "adb shell settings put system accelerometer_rotation 0; the same with user_rotation",
         )
     if auto.output.strip() == "1":
         fix = "adb shell settings put system accelerometer_rotation 0"
-        return note("rotation", "upright, but it rotates with the phone", fix)
+        return note("rotation", "upright, but auto-rotate is on", fix)
     return ok("rotation", "upright and locked")
 
 
@@ -116,14 +117,14 @@ def _in_front(window: CommandResult) -> Finding:
         return wrong("in front", f"a dialog that {dialog[2]} {failure}", fix)
     package = parse_front_package(window.output)
     if package is None:
-        return note("in front", "no window has the focus", "look at its screen")
+        return note("in front", "no window has the focus", "look at the screen")
     if re.search(r"dialer|incallui|telecom", package):
-        fix = "decline it, and remove the SIM or turn airplane mode on"
+        fix = "decline it, and remove the SIM card or turn on airplane mode"
         return wrong("in front", f"a call ({package})", fix)
     if re.search(r"permissioncontroller|packageinstaller|systemui", package):
-        return wrong("in front", f"a system dialog ({package})", "answer it on its screen")
+        return wrong("in front", f"a system dialog ({package})", "answer it on the screen")
     if not re.search(r"launcher|home|settings$|agentrl", package):
-        fix = "jobs start their own app; if this one comes back by itself, disable it"
+        fix = "none needed, since jobs start their own app; disable this one if it comes back"
         return note("in front", package, fix)
     return ok("in front", package)
 
@@ -134,7 +135,7 @@ def _typing(chosen: CommandResult, known: CommandResult) -> Finding:
     return note(
         "typing",
         f"only ASCII, through {chosen.output.strip() or 'no input method'}",
-        "install ADBKeyboard for other text (github.com/senzhk/ADBKeyBoard); not for games",
+        "to type other text, install ADBKeyboard (github.com/senzhk/ADBKeyBoard); games need none",
     )
 
 

@@ -1,8 +1,8 @@
-"""Prove which pixel of a phone is hit when a model writes a tap in its dialect.
+"""Measure which pixel of a phone is hit when a model writes a tap in its dialect.
 
-The phone shows a target. The screenshot is resized as for the model, and a perfect model would
-point at the middle of the target in that image. That position is spelled and parsed in the
-dialect and tapped, and the app reports where it was touched.
+The phone shows a target, and the screenshot is resized as for the model. A perfect model would
+point at the middle of the target in that image. That position is written and parsed in the
+dialect and then tapped, and the app reports where it was touched.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +62,7 @@ class Hit:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Speaker:
-    """A model that writes taps."""
+    """A model as this test sees it: the dialect it writes, and its resize of screenshots."""
 
     dialect: Dialect
     see: Callable[[Image], Image]
@@ -137,23 +137,23 @@ def findings(
     """
     what, says = f"taps in {name}", speaker.dialect.says
     if Tap not in says:
-        yield note(what, f"not tested: it says {type_names(says)}", "none needed")
+        yield note(what, f"not tested: the dialect has only {type_names(says)}", "none needed")
         return
     try:
         made = [hit for (hit,) in hits(device, [speaker], targets)]
     except (ActionError, DeviceError) as error:
-        yield wrong(what, str(error), "fix what is reported above and run this again")
+        yield wrong(what, str(error), "fix the problems above, then run this again")
         return
     worst = max(made, key=lambda hit: hit.error)
     most = max(hit.least for hit in made)
     detail = (
-        f"{len(made)} taps hit the target's middle within {worst.error:g} px; the dialect can say "
-        f"it within {most:g} px"
+        f"{len(made)} taps hit the target's middle within {worst.error:g} px; the dialect's "
+        f"precision is {most:g} px"
     )
     excess = max(hit.error - hit.least for hit in made)
     if excess > 1:
-        fix = "give the model and the server the same sizes: model.max_pixels, env.dialect_kwargs"
-        yield wrong(what, f"{detail}. The worst: {worst.reply!r}", fix)
+        fix = "use the image sizes of the model or server: model.max_pixels, env.dialect_kwargs"
+        yield wrong(what, f"{detail}. The worst tap: {worst.reply!r}", fix)
     else:
         yield ok(what, detail)
 
@@ -166,8 +166,8 @@ def find_target(image: Image) -> tuple[float, float] | None:
     inside = np.argwhere(share > _INSIDE)
     if not len(inside):
         return None
-    # Resizing blends the target's border with the background: weighting pixels by their share of
-    # the target's color gives the middle to a fraction of a pixel.
+    # Resizing blends the target's border with the background, so weighting pixels by their share
+    # of the target's color gives the middle to a fraction of a pixel.
     top, left = np.maximum(inside.min(axis=0) - _MARGIN, 0)
     bottom, right = inside.max(axis=0) + _MARGIN + 1
     part = share[top:bottom, left:right]
@@ -180,7 +180,7 @@ def find_target(image: Image) -> tuple[float, float] | None:
 def least_error(dialect: Dialect, screen: Screen, at: tuple[float, float]) -> float:
     """Return the distance in pixels from a pixel's middle to the dialect's best possible tap."""
     width, height = screen.size
-    # Spelling rounds, so a position next to the middle may be spelled closer to it.
+    # Writing a position rounds it, so a position next to the middle may land closer to it.
     errors: list[list[float]] = [[], []]
     for step in range(-2 * _NEAR, 2 * _NEAR + 1):
         x, y = at[0] + step / 2 / width, at[1] + step / 2 / height
@@ -245,7 +245,7 @@ def dialect_proof(dialect: str | None, model: str | None, max_pixels: int) -> Pr
     """
     if dialect is None:
         if model is not None:
-            raise ConfigError(f"--model {model}: has no effect without --dialect")
+            raise ConfigError(f"--model {model} has no effect without --dialect")
         return None
     speaker = speaker_of(dialect, model, max_pixels)
     return partial(findings, speaker=speaker, name=dialect)

@@ -26,7 +26,10 @@ TOLERANCE = 1e-6
 
 
 def form_invariant(algorithm: Algorithm, groups: Groups) -> None:
-    """Finite float64[E, N], 0 outside the mask and for void episodes; the inputs are unchanged."""
+    """Advantages are finite float64[E, N], 0 outside the mask and for void episodes.
+
+    The inputs are unchanged, and equal inputs give equal advantages.
+    """
     played = trajectories(groups)
     before = {field.name: getattr(played, field.name).clone() for field in fields(played)}
     result = compute_advantages(played, algorithm)
@@ -42,7 +45,9 @@ def form_invariant(algorithm: Algorithm, groups: Groups) -> None:
         )
         _check_form("the critic's targets", result.returns, played)
     again = compute_advantages(played, algorithm).advantages
-    assert again.equal(result.advantages), "advantages() returns other numbers for the same input"
+    assert again.equal(result.advantages), (
+        "advantages() returns different values for the same input"
+    )
 
 
 def layout_invariant(algorithm: Algorithm, groups: Groups) -> None:
@@ -51,7 +56,7 @@ def layout_invariant(algorithm: Algorithm, groups: Groups) -> None:
     names = ("one conversation", "windows of two turns", "one prompt per turn")
     for name, tokens in zip(names[1:], seen[1:], strict=True):
         assert tokens == seen[0], (
-            f"an episode as {name} trains other tokens or advantages than as {names[0]}: "
+            f"tokens or advantages of an episode differ between {name} and {names[0]}: "
             f"{_first_difference(seen[0], tokens)}"
         )
 
@@ -135,7 +140,8 @@ def resample_invariant(algorithm: Algorithm, groups: Groups, seed: int) -> None:
     returns = [one.reward for one in episodes]
     valid = [not one.episode.outcome.void for one in episodes]
     drawn = algorithm.resample(returns, valid, seed)
-    assert drawn == algorithm.resample(returns, valid, seed), "resample() does not only use seed"
+    again = algorithm.resample(returns, valid, seed)
+    assert drawn == again, "resample() must depend only on its arguments, which include the seed"
     if drawn is None:
         return
     assert drawn == sorted(drawn), f"resample() must return ascending indices, not {drawn}"
@@ -154,11 +160,11 @@ def _check_form(what: str, values: Tensor, played: Trajectories) -> None:
     shape = tuple(played.token_mask.shape)
     assert isinstance(values, Tensor), f"{what} are {type(values).__name__}, not a tensor"
     assert tuple(values.shape) == shape, (
-        f"{what} have shape {list(values.shape)}, must be {list(shape)}: one number for each "
-        "sampled token (Trajectories.to_tokens expands numbers of episodes or turns)"
+        f"{what} must have shape {list(shape)}, one number per sampled token, not "
+        f"{list(values.shape)} (Trajectories.to_tokens expands numbers of episodes or turns)"
     )
-    assert values.dtype == torch.float64, f"{what} are {values.dtype}, must be torch.float64"
-    assert bool(values.isfinite().all()), f"{what} are not all finite: {values.tolist()}"
+    assert values.dtype == torch.float64, f"{what} must be torch.float64, not {values.dtype}"
+    assert bool(values.isfinite().all()), f"{what} must be finite, not {values.tolist()}"
     assert not values[~played.token_mask].any(), (
         f"{what} must be 0 outside token_mask, where no valid token was sampled"
     )

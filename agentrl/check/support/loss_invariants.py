@@ -34,10 +34,10 @@ def form_invariant(loss: Loss, *spreads: float) -> None:
         shape = tuple(tokens.logprobs.shape)
         for name, values in (("loss", result.loss), ("clipped", result.clipped)):
             assert tuple(values.shape) == shape, (
-                f"{name} has shape {list(values.shape)}, must be {list(shape)}: one for each token"
+                f"{name} must have shape {list(shape)}, one per token, not {list(values.shape)}"
             )
         kind = result.clipped.dtype
-        assert kind == torch.bool, f"clipped is {kind}, must be bool"
+        assert kind == torch.bool, f"clipped must be bool, not {kind}"
         assert bool(result.loss.isfinite().all()), f"the loss is not finite: {result.loss.tolist()}"
         assert bool(gradient.isfinite().all()), f"the gradient is not finite: {gradient.tolist()}"
 
@@ -95,8 +95,8 @@ def _taken(tokens: LossInputs, at: list[int]) -> LossInputs:
 def _computed(loss: Loss, tokens: LossInputs) -> tuple[TokenLoss, torch.Tensor]:
     result = loss(tokens)
     assert isinstance(result, TokenLoss), (
-        f"it returned {type(result).__name__}, must be TokenLoss(loss=..., clipped=...)"
+        f"the loss must return TokenLoss(loss=..., clipped=...), not {type(result).__name__}"
     )
-    assert result.loss.requires_grad, "the loss has no gradient: logprobs are not part of it"
+    assert result.loss.requires_grad, "the loss has no gradient, since it does not use logprobs"
     (gradient,) = torch.autograd.grad(result.loss.sum(), tokens.logprobs)
     return TokenLoss(loss=result.loss.detach(), clipped=result.clipped), gradient

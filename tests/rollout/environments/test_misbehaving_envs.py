@@ -346,7 +346,7 @@ def test_the_check_notices_memory_that_grows_however_slow_episodes_are(
     # glibc allocates more than 32 MB separately, never in memory that earlier tests freed
     finding = found(job(fault="leaks", megabytes=40).env, "memory")
     assert finding.state == "note"
-    assert finding.detail == f"40.0 MB more after each of {episodes} episodes"
+    assert finding.detail == f"grows by 40.0 MB per episode in {episodes} episodes"
     assert found(job().env, "memory").detail == f"does not grow in {episodes} episodes"
 
 
@@ -355,7 +355,7 @@ def test_the_check_notices_memory_that_grows_however_slow_episodes_are(
     [
         ("changes folder", "side effects", "wrong", "it changed the current folder from "),
         ("changes umask", "side effects", "wrong", "it changed the umask from 022 to 007"),
-        ("leaves a process", "side effects", "note", "1 process left after close(): "),
+        ("leaves a process", "side effects", "note", "1 process still running after close(): "),
         ("closes streams at the end", "side effects", "wrong", "it closed stdin and stdout and "),
         ("failing close", "reset and close", "note", "SystemExit: not closed (misbehaving.py:"),
     ],
