@@ -127,7 +127,10 @@ def test_init_names_columns_that_a_data_set_lacks(tmp_path: Path, capsys: Any) -
     file, data = str(tmp_path / "job.yaml"), str(tmp_path / "rows.csv")
     assert cli.run(["init", file, "--data", data, "--model", "tiny", "--on", "cpu"]) == 0
     out = capsys.readouterr().out
-    assert f"wrote {file}\ncorrect it first: env.kwargs: data={data}: no column is named " in out
+    assert (
+        f"wrote {file}\ncorrect this before you train: env.kwargs: data={data}: no column is named "
+        in out
+    )
     assert "as keys={problem: ...}. It has: frage, answer\n" in out
 
 

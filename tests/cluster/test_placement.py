@@ -248,7 +248,7 @@ def test_each_node_is_reported_and_one_that_hangs_is_a_line(
     finally:
         os.kill(raylet, signal.SIGCONT)
     first, second = capsys.readouterr().out.split(f"-{nodes[1].id[:8]}\n")
-    assert "Ray counts on 4 GPUs" in first
+    assert "Ray expects 4 GPUs" in first
     assert second.split()[:7] == ["wrong", "node", "no", "answer", "within", "40", "s"]
 
 
