@@ -315,7 +315,7 @@ def test_an_unreachable_serial_is_reported(adb_server, tmp_path, capsys):
     assert run(["train", GAME, source, f"run.dir={tmp_path / 'runs'}"]) == 2
     said = capsys.readouterr().err
     assert "127.0.0.1:1" in said
-    assert "Ready phones of the list: none" in said
+    assert "Ready phones in the list: none" in said
     assert not (tmp_path / "runs").exists()
 
 

@@ -1,4 +1,4 @@
-"""Android phones: ADB connections, screen captures, input, a pool, and waiting for the screen.
+"""Android phones: ADB connections, captures, input, a pool, and waiting for the screen to settle.
 
 Environments use `open_device`, `Device`, the actions, `ActionSyntax`, `act_and_settle`, and
 `AppGuard`, which keeps the agent in its app.

@@ -63,14 +63,14 @@ class AdbPhone:
         deadlines: Deadlines | None = None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """Connect the phone, starting the adb server if none runs."""
+        """Connect the phone, starting the adb server if it is not running."""
         self.serial: str = serial
         self.deadlines: Deadlines = deadlines or Deadlines()
         self.transport = DeviceTransport(server, serial)
         self.one_shot_shell = OneShotShell(self.transport)
         self.persistent_shell = PersistentShell(self.transport, self.one_shot_shell)
         self.internal_shell: CommandShell = self.persistent_shell
-        """Runs our own commands; persistent or not."""
+        """The shell, persistent or not, that runs our own commands."""
         self.screen = PhoneScreen(self.transport, self._run_one)
         self.wakes = False
         """Whether a dark screen is turned on; see `devices.wake`."""
@@ -88,7 +88,7 @@ class AdbPhone:
     # --- the connection -----------------------------------------------------------------------
 
     def reconnect(self) -> None:
-        """Connect the phone, starting the adb server if none runs."""
+        """Connect the phone, starting the adb server if it is not running."""
         # Starting the server may use up the time, but the phone needs some time to connect.
         end_s = time.monotonic() + self.deadlines.connect_s
         self._server.ensure(self.deadlines.connect_s)
@@ -97,17 +97,17 @@ class AdbPhone:
 
     def claim(self, token: int) -> None:
         """Make the phone refuse commands sent under any other lease."""
-        # Must succeed whatever lease the phone still has.
+        # Without a token the command succeeds whatever lease the phone still has.
         self.transport.token = None
         self._run_one(self._deadline(), claim_command(token))
         self.wake_if_asked()
 
     def set_lease(self, token: int | None) -> None:
-        """Send all further commands under this lease; None sends them whatever the lease."""
+        """Send all further commands under this lease; None sends them without a lease check."""
         self.transport.token = token
 
     def wake_if_asked(self) -> None:
-        """If `wakes`, turn the screen on and dismiss the lock screen unless it needs a PIN."""
+        """If `wakes` is set, turn the screen on and dismiss a lock screen that needs no PIN."""
         if self.wakes:
             self.batch(*WAKE)
 
@@ -135,7 +135,7 @@ class AdbPhone:
 
     def _request_tunnel(self, service: str) -> None:
         with self.transport.opened(service, self._deadline()) as link:
-            # A second status follows: the first accepts the request, this one confirms it is done.
+            # adbd replies twice: first that it accepts the request, then that it is done.
             link.check_accepted()
 
     def reboot(self) -> None:
@@ -152,7 +152,11 @@ class AdbPhone:
         try:
             self._keyboard.restore(self._deadline())
         except DeviceError as error:
-            log.warning("%s: the input method is still ADBKeyboard: %s", self.serial, error)
+            log.warning(
+                "%s: could not switch back from ADBKeyboard to the phone's input method: %s",
+                self.serial,
+                error,
+            )
         self.screen.close()
         self.persistent_shell.close()
         on_close, self._on_close = self._on_close, lambda: None
@@ -236,12 +240,12 @@ class AdbPhone:
 
     def stop(self, package: str) -> None:
         """Stop an app."""
-        # Only for the current user: a work profile may have the same app.
+        # Only for the current user, because a work profile may have the same app.
         stop = ("am", "force-stop", "--user", "current", package_name(package))
         self._run_one(self._deadline(), stop)
 
     def focus(self) -> str | None:
-        """Return the package in front, or None if the phone reports none."""
+        """Return the package in front, or None if the phone does not report it."""
         return parse_front_package(self._run_one(self._deadline(), self._window_command))
 
     def window(self) -> Window:
@@ -295,7 +299,7 @@ class AdbPhone:
             self.perform(action)
             return before, self.look(package)
         look, deadline = read_state_command(package_name(package)), self._deadline()
-        # Check on the phone, right before the touch: anything can come up between two calls.
+        # Check on the phone right before the touch, as a window can come up between two calls.
         gates = [] if only_in is None else [front_check(only_in, self._window_command)]
         # One script, so that the looks are as close to the touch as possible.
         commands = self._commands(action, deadline)
@@ -323,7 +327,7 @@ class AdbPhone:
 
 
 def _endpoint(text: str) -> str:
-    """Return the text if it is a tunnel endpoint."""
+    """Check a tunnel endpoint and return it."""
     if not _ENDPOINT.fullmatch(text):
         raise ValueError(
             f"{text!r} is not a tunnel endpoint such as tcp:8080 or localabstract:name"

@@ -1,10 +1,11 @@
 """Measures how fast each capture and input method is on one phone, and picks the fastest.
 
 `auto` measures a phone when it is opened: every method once, then repeatedly while `BUDGET_S`
-lasts. Each method gets the same timeout as a job's own calls, so that on a slow link the order of
-measuring does not decide. This takes 0.1 s on a virtual phone; on a real phone, captures dominate.
-Phones are opened in parallel. `auto` leaves the stream out, because measuring its lag requires
-changing the screen, which opening a phone must not do; `measure_methods` does so on demand.
+lasts. Each method gets the same timeout as a job's own calls, so that on a slow link the choice
+does not depend on the order of measurement. This takes 0.1 s on a virtual phone; on a real phone,
+captures take most of the time. Phones are opened in parallel. `auto` skips the stream, because
+measuring its lag requires changing the screen, which opening a phone must not do;
+`measure_methods` measures it on demand.
 """
 
 import contextlib
@@ -50,7 +51,7 @@ class MethodTiming:
     kind: Literal["capture", "input"]
     name: str
     median_ms: float | None = None
-    """Median duration; None if the capture failed or was not measured."""
+    """Median duration; None if the method failed or was not measured."""
     rounds: int = 0
     failure: str = ""
     """Reason why the method cannot be used on this phone."""
@@ -82,8 +83,9 @@ def measure_methods(
 def screen_toggler(phone: AdbPhone) -> Callable[[], None]:
     """Return a function that alternates between a phone's settings and its home screen.
 
-    It works on phones with no extra apps installed. Go to the home screen first: if the settings
-    were already open, the first change would change nothing and every capture would look stale.
+    It works on phones with no extra apps installed. The phone is first sent to its home screen: if
+    the settings were already open, the first call would change nothing and every capture would
+    look stale.
     """
     with contextlib.suppress(DeviceError):  # the measurement will report what is wrong
         phone.shell(*_HOME)
@@ -103,7 +105,7 @@ def choose_methods(
     if input == "auto":
         rows += _inputs(phone, _NOTHING, _ROUNDS, Deadline(BUDGET_S))
     if capture == "auto":
-        # Leave out the stream: measuring its lag requires changing the screen.
+        # Skip the stream, because measuring its lag requires changing the screen.
         trial = CaptureTrial(
             phone.transport, phone.deadlines.frame_s, rounds=_ROUNDS, repeat_s=BUDGET_S
         )
@@ -132,7 +134,7 @@ def _captures() -> dict[str, type[Capture]]:
         try:
             found[one.name] = CAPTURE.resolve(one.name)
         except ConfigError as error:
-            log.warning("%s is left out: %s", one.name, error)
+            log.warning("skipping capture method %s: %s", one.name, error)
     return dict(sorted(found.items(), key=lambda item: item[0] != _USUAL["capture"]))
 
 
@@ -173,7 +175,7 @@ def _inputs(
                 (result,) = shell.run([command], Deadline(phone.deadlines.command_s))
                 phone.checked(command, result)
                 seconds.append(time.perf_counter() - start)
-            # The first call also starts the shell.
+            # Skip the first call, which also starts the shell.
             row = replace(row, median_ms=1000 * statistics.median(seconds[1:]))
         except (DeviceError, TimeoutError) as error:
             row = replace(row, failure=_why(phone, error))

@@ -19,7 +19,7 @@ WindowKind = Literal[
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Deadlines:
-    """Deadlines of the calls to a phone, in seconds."""
+    """Deadlines for calls to a phone, in seconds."""
 
     connect_s: float = 10.0
     command_s: float = 5.0
@@ -47,10 +47,10 @@ class Look:
     state: AppState | None = None
     """State published by the app; None if it publishes none."""
     front: str | None = None
-    """The package in front; None if the phone reports none, or was not asked."""
+    """The package in front; None if the phone does not report it or was not asked."""
     screen: Image | None = field(default=None, compare=False)
-    """The screen right after that, uint8[H, W, 3], read-only; None if capturing it needs a separate
-    call."""
+    """The screen right after the state was read, uint8[H, W, 3], read-only; None if capturing it
+    needs a separate call."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -88,7 +88,8 @@ class Device(Protocol):
     def screenshot_and_front(self) -> tuple[Image, str | None]:
         """Capture the screen, and return the package in front right after it.
 
-        The package is None if the phone reports none, or if it takes a separate call (`focus`).
+        The package is None if the phone does not report it, or if reading it needs a separate call
+        (`focus`).
         """
 
     def perform(self, action: Action, duration_s: float | None = None) -> None:
@@ -109,7 +110,7 @@ class Device(Protocol):
         """Stop an app."""
 
     def focus(self) -> str | None:
-        """Return the package in front, or None if the phone reports none."""
+        """Return the package in front, or None if the phone does not report it."""
 
     def window(self) -> Window:
         """Return the window that receives touches; for a page that shows an app, the app."""
@@ -141,7 +142,7 @@ class Device(Protocol):
             action: the action to perform.
             package: the app whose published state is read.
             only_in: packages, or `package/activity-prefix`; the action is performed only if one of
-                them is in front. None performs it always.
+                them is in front. None always performs it.
 
         Raises:
             AppNotInFront: another package was in front; nothing was done.

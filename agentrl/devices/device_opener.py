@@ -28,7 +28,7 @@ class OpenSettings(TypedDict, total=False):
     input: str
     """How commands are run: `input`, `shell`, or `auto` (default) for the faster of the two."""
     deadlines: Deadlines
-    """Deadlines of the calls to each phone."""
+    """Deadlines for calls to each phone."""
     public: Sequence[str]
     """Serials that may be connected even though their address is public."""
     wake: bool
@@ -39,7 +39,7 @@ class OpenSettings(TypedDict, total=False):
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class DeviceOpener:
-    """Opens phones; the other fields are as in `OpenSettings`.
+    """Opens phones; fields not listed below are as in `OpenSettings`.
 
     Args:
         wrap: wraps an opened phone, for example into a phone that shows an app on a page. It may

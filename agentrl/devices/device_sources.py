@@ -195,13 +195,13 @@ def _parse(source: Any) -> tuple[tuple[str, ...], int | None]:
     if isinstance(source, str):
         count = num_virtual(source)
         if count is None and source.startswith("virtual"):
-            raise ConfigError(f"devices.source: {source!r} must be virtual:N with N >= 1")
+            raise ConfigError(f"devices.source must be virtual:N with N >= 1, got {source!r}")
         return ((source,) if count is None else ()), count
     named = isinstance(source, Sequence) and all(isinstance(s, str) and s for s in source)
     if not named or not source or len(set(source)) != len(source):
         raise ConfigError(
-            f"devices.source: {source!r} must be virtual:N, {CONNECTED}, or a list of distinct "
-            "serials"
+            f"devices.source must be virtual:N, {CONNECTED}, or a list of distinct serials, got "
+            f"{source!r}"
         )
     return tuple(source), None
 
@@ -249,7 +249,7 @@ def _connect(
             device.close()
         ready = ", ".join(device.serial for device in devices) or "none"
         raise ConfigError(
-            f"devices.source: {'; '.join(failures)}. Ready phones of the list: {ready}. Connect "
+            f"devices.source: {'; '.join(failures)}. Ready phones in the list: {ready}. Connect "
             "the phone (agentrl devices connect HOST:PORT), remove it from devices.source, or use "
             "virtual:N."
         )

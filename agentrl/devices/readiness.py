@@ -17,13 +17,13 @@ _POLL_S = 0.25
 _EVERY_S = 60.0
 """Seconds between battery readings of a phone whose battery was fine."""
 _LOW, _EMPTY = 20, 10
-"""Battery percentages below which a phone that is not charging is reported, or not leased."""
+"""Battery percentages below which a phone that is not charging is warned about, or not leased."""
 _WARM_C, _HOT_C = 45, 50
-"""Temperatures at which a phone is reported, or not leased."""
+"""Temperatures from which a phone is warned about, or not leased."""
 
 
 def has_started(device: Device) -> bool:
-    """Whether Android has booted; adbd answers long before apps can be started."""
+    """Return whether Android has booted; adbd answers long before apps can be started."""
     return device.shell("getprop", "sys.boot_completed").strip() == "1"
 
 
@@ -33,14 +33,14 @@ def wait_until_started(device: Device, deadline_s: float) -> None:
     while not has_started(device):
         if time.monotonic() >= end_s:
             raise DeviceTimeout(
-                f"{device.serial}: Android has not finished starting within {deadline_s:g} s "
+                f"{device.serial}: Android did not finish booting within {deadline_s:g} s "
                 "(devices.deadlines.boot_s)"
             )
         time.sleep(_POLL_S)
 
 
 def is_awake(power: CommandResult) -> bool:
-    """Whether the screen is on, from the output of `POWER`."""
+    """Return whether the screen is on, from the output of `POWER`."""
     values = dict(re.findall(r"(mWakefulness|mHoldingDisplaySuspendBlocker)=(\w+)", power.output))
     return values.get("mWakefulness", "Awake") == "Awake" and (
         values.get("mHoldingDisplaySuspendBlocker") != "false"
@@ -48,13 +48,13 @@ def is_awake(power: CommandResult) -> bool:
 
 
 def is_locked(policy: CommandResult) -> bool:
-    """Whether the lock screen is shown, from the output of `POLICY`."""
+    """Return whether the lock screen is shown, from the output of `POLICY`."""
     shown = re.search(r"(?:mShowingLockscreen|isStatusBarKeyguard|showing)=true", policy.output)
     return shown is not None
 
 
 def why_dark(device: Device) -> str | None:
-    """Say why no app is visible and what to do; None if the screen is on and unlocked."""
+    """Explain why no app is visible and what to do; None if the screen is on and unlocked."""
     try:
         power, policy = device.batch(POWER, POLICY)
     except DeviceError:  # this only adds to the message of an earlier failure
@@ -63,8 +63,8 @@ def why_dark(device: Device) -> str | None:
         return None
     state = "locked" if is_awake(power) else "off"
     return (
-        f"its screen is {state}: devices.wake=true wakes it, svc power stayon true keeps it awake "
-        "while it charges, and the screen lock must be set to none"
+        f"its screen is {state}; set devices.wake=true to wake it, run 'svc power stayon true' to "
+        "keep it awake while it charges, and set the screen lock to none"
     )
 
 
@@ -106,7 +106,10 @@ def _number(text: str | None) -> float | None:
 
 
 class BatteryWatch:
-    """Keeps phones with an empty or hot battery from being leased; checks each once a minute."""
+    """Keeps phones with a nearly empty or hot battery from being leased.
+
+    Each phone is checked once a minute.
+    """
 
     def __init__(self) -> None:
         self._next_s: dict[str, float] = {}
@@ -122,8 +125,8 @@ class BatteryWatch:
         # A phone that is charging or reports no level never counts as empty.
         level = 100.0 if reading.level is None or reading.powered else reading.level
         if level < _EMPTY or reading.degrees >= _HOT_C:
-            what = "hot: let it cool down" if reading.degrees >= _HOT_C else "empty: charge it"
-            raise BatteryError(f"{device.serial}: its battery is {what} ({reading})")
+            what = "hot; let it cool down" if reading.degrees >= _HOT_C else "low; charge it"
+            raise BatteryError(f"{device.serial}: its battery ({reading}) is too {what}")
         self._next_s[device.serial] = now + _EVERY_S
         # Warn only once until the phone has recovered.
         if level >= _LOW and reading.degrees < _WARM_C:
@@ -131,7 +134,8 @@ class BatteryWatch:
         elif device.serial not in self._reported:
             self._reported.add(device.serial)
             log.warning(
-                "%s: battery %s; it is set aside below %d%% without a charger, or from %d C on",
+                "%s: battery at %s; the phone is not leased below %d%% unless it is charging, "
+                "or at %d C and above",
                 device.serial,
                 reading,
                 _EMPTY,

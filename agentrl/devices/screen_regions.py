@@ -31,7 +31,7 @@ class ScreenRegion:
     bottom: float
 
     def contains(self, x: float, y: float) -> bool:
-        """Whether a position on the screen lies inside."""
+        """Return whether a position on the screen lies inside."""
         return self.left <= x <= self.right and self.top <= y <= self.bottom
 
     def to_screen(self, x: float, y: float) -> tuple[float, float]:
@@ -60,7 +60,7 @@ class ScreenComparison:
         self._mask: NDArray[np.uint8] | None = None
 
     def matches(self, one: Image, other: Image) -> bool:
-        """Whether two screenshots are equal outside the ignored regions, up to noise."""
+        """Return whether two screenshots are equal outside the ignored regions, up to noise."""
         if one is other:  # captures return the same array while nothing changes
             return True
         if one.shape != other.shape:
@@ -79,7 +79,7 @@ class ScreenComparison:
         height, width = picture.shape[:2]
         if self._mask is None or self._mask.shape != (height, width):
             self._mask = np.full((height, width), 255, np.uint8)
-            # Round outward: a partly ignored pixel may change with the ignored part.
+            # Round outward, because a partly ignored pixel may change with the ignored part.
             for left, top, right, bottom in self._ignore:
                 rows = slice(int(top * height), int(np.ceil(bottom * height)))
                 self._mask[rows, int(left * width) : int(np.ceil(right * width))] = 0
@@ -96,7 +96,7 @@ def check_frame(frame: Image) -> None:
 
 
 def box_to_pixels(frame: Image, box: Box) -> tuple[int, int, int, int]:
-    """Return a box's left, top, right and bottom in pixels; it holds at least one pixel."""
+    """Return a box's left, top, right and bottom in pixels; it contains at least one pixel."""
     check_frame(frame)
     left, top, right, bottom = _checked(box)
     height, width = frame.shape[:2]
@@ -134,5 +134,5 @@ def iou(one: Box, other: Box) -> float:
 def _checked(box: Box) -> Box:
     left, top, right, bottom = box
     if not (0 <= left <= right <= 1 and 0 <= top <= bottom <= 1):
-        raise ValueError(f"{box} is not a box: left, top, right, bottom in [0, 1]")
+        raise ValueError(f"{box} is not a box; expected left, top, right and bottom in [0, 1]")
     return box

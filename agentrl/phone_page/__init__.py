@@ -62,7 +62,7 @@ class PageAssigner:
             return device
         with phone_errors():
             apps = make_apps(self._apps, user_code.load)
-        # Ask each phone: virtual phones have the apps, and an owner may have installed them.
+        # Ask each phone, since virtual phones have the apps and an owner may have installed them.
         if self._delivery == "auto" and all(has_package(device, app.package) for app in apps):
             return device
         page_device: type[PageDevice] = _load("PageDevice")
@@ -98,6 +98,6 @@ def _load(name: str) -> Any:
         if error.name not in ("fastapi", "uvicorn", "websockets"):
             raise
         raise ConfigError(
-            f"showing apps on real phones through a page needs {error.name}, not installed: "
-            f"{extras.GET_PAGE}"
+            f"showing apps on real phones through a page needs {error.name}, which is not "
+            f"installed; run: {extras.GET_PAGE}"
         ) from error

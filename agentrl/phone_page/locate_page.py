@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from agentrl.types import Image
 
 _FRAME = (230, 0, 130)
-"""Color of the pattern's edge; nothing this large has the color by chance."""
+"""Color of the pattern's edge; nothing else this large has this color by chance."""
 _CORNERS = ((0, 160, 0), (0, 90, 230), (250, 200, 0), (0, 200, 220))
 _CELLS = 4
 """Cells of the center per direction: eight bits of the number, and the same bits inverted."""
 _CLOSE = 48
 """Largest channel difference for a color to count as equal on another screen."""
 _COVERED = 0.025
-"""Fraction of the pattern that may be covered, by a cutout or round corner: less than one bit."""
+"""Fraction of the pattern that a cutout or round corner may cover: less than one bit."""
 _NOISE = 8
 """Tolerated channel difference, in addition to the phone's own color deviation."""
 _SLACK = 2
@@ -39,7 +39,7 @@ class PagePosition:
         return capture[self.top : self.top + self.height, self.left : self.left + self.width]
 
     def shows(self, capture: Image, page: Image) -> bool:
-        """Whether a capture shows exactly this page; True for scaled pages, which go unchecked."""
+        """Return whether a capture shows exactly this page; scaled pages are not checked."""
         part = self.crop(capture)
         if page.shape[:2] != (self.height, self.width):
             return True
@@ -64,7 +64,7 @@ def pattern(width: int, height: int, number: int) -> Image:
 
 
 def find_pattern(capture: Image, expected: Image) -> PagePosition | None:
-    """Locate a pattern in a capture, at any scale; None if it is not there, or not yet."""
+    """Locate a pattern in a capture, at any scale; None if it is not there (yet)."""
     # At any scale of the page, the edge is the largest connected area of its color.
     low, high = (tuple(c + d for c in _FRAME) for d in (-_CLOSE, _CLOSE))
     edge = cv2.inRange(capture, low, high)
@@ -81,7 +81,7 @@ def find_pattern(capture: Image, expected: Image) -> PagePosition | None:
     difference = cv2.absdiff(part, scaled.astype(np.uint8, copy=False)).max(axis=2)
     if np.count_nonzero(difference > _CLOSE) > _COVERED * difference.size:
         return None
-    # Ignore the covered part, such as a round corner: it is not a color deviation of the phone.
+    # Ignore the covered part, such as a round corner, which is not a color deviation of the phone.
     deviation = float(np.percentile(difference, 100 * (1 - _COVERED)))
     return PagePosition(left=left, top=top, width=width, height=height, deviation=deviation)
 

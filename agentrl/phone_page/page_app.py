@@ -29,7 +29,7 @@ from virtual_phone.apps.installed_app import InstalledApp
 log = logging.getLogger(__name__)
 
 _NO_CLOCK_S = 0.05
-"""Interval between checks whether an app without a clock now has one."""
+"""Interval between checks of whether an app without a clock now has one."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -59,13 +59,13 @@ class PageStatus:
 class PageApp:
     """One app and the page that shows it; thread-safe.
 
-    State is published as on a virtual phone: once its picture is on the screen, which is when the
+    As on a virtual phone, state is published once its picture is on the screen, which is when the
     page reports that it has painted the picture. Every call raises DeviceTimeout while the app
     hangs.
     """
 
     def __init__(self, app: App, *, deadline_s: float = 5.0) -> None:
-        """Take over an app that is not launched and whose page is not open.
+        """Take ownership of an app that is not launched and whose page is not open.
 
         Args:
             app: the app; nothing else may call it.
@@ -95,7 +95,7 @@ class PageApp:
         with self._locked():
             self._app.launch(extras, clock_s=0)
             self._is_running = True
-            # A touch belongs to the frame under the finger; earlier frames are of the last run.
+            # A touch belongs to the frame under the finger; earlier frames are from the last run.
             self._live_from = self._frames.number + 1
             self._show(redraw=True)
 
@@ -148,14 +148,14 @@ class PageApp:
             while not enough(status := self._status()):
                 left_s = end - time.monotonic()
                 if left_s <= 0:
-                    raise DeviceTimeout(f"{self.package}: after {seconds:.1f} s: {failure}")
+                    raise DeviceTimeout(f"{self.package}: {failure} (after {seconds:.1f} s)")
                 self._changed.wait(left_s)
             return status
 
     def calibrate(self, on: bool) -> None:
         """Show the calibration pattern instead of the app, or the app again."""
         with self._locked():
-            # Keep touches on the pattern separate: they are not meant for the game.
+            # Keep touches on the pattern separate, because they are not meant for the game.
             self._probes = [] if on else None
             self._live_from = self._frames.number + 1
             self._show(redraw=True)
@@ -175,7 +175,7 @@ class PageApp:
 
     def disconnect(self, link: PageLink) -> None:
         """Unregister a connection."""
-        # No deadline: a hung app must not keep its page.
+        # Wait without a deadline, so that a hung app does not keep its page.
         with self._changed:
             self._connection.disconnect(link)
             self._changed.notify_all()
@@ -270,7 +270,7 @@ class PageApp:
 
     @contextmanager
     def _ending_on_crash(self) -> Iterator[None]:
-        """Stop an app that raises: as on a phone, only the app is gone."""
+        """Stop an app that raises; as on a phone, nothing else is affected."""
         try:
             yield
         except Exception:
@@ -299,7 +299,10 @@ class PageApp:
             with self._ending_on_crash():
                 picture = self._app.draw(area.width, area.height)
                 if picture.shape != (area.height, area.width, 3) or picture.dtype != np.uint8:
-                    raise ValueError(f"render returned {picture.dtype}{list(picture.shape)}")
+                    raise ValueError(
+                        f"render must return uint8[{area.height}, {area.width}, 3], got "
+                        f"{picture.dtype}{list(picture.shape)}"
+                    )
                 return page_frames.compose(picture, area, width, height)
         self._frames.forget()  # the app may just have crashed
         return np.zeros((height, width, 3), np.uint8)
@@ -317,7 +320,7 @@ class PageApp:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock, which a hung app never releases."""
+        """Hold the lock; raise DeviceTimeout if a hung app does not release it."""
         if not self._changed.acquire(timeout=self._deadline_s):
             raise DeviceTimeout(
                 f"{self.package} did not return from a call within {self._deadline_s:g} s"

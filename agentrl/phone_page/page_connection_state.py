@@ -10,7 +10,7 @@ class CloseReason(StrEnum):
     """Why the server closes a page's connection."""
 
     REPLACED = "replaced"
-    """Another page has taken this page's place; the page must not reconnect."""
+    """Another page has replaced this page, which must not reconnect."""
     DROPPED = "dropped"
     """The server drops the connection; the page reconnects by itself."""
 
@@ -84,6 +84,6 @@ class PageConnectionState:
         if gesture.number <= self.handled:
             return False
         if gesture.number != self.handled + 1:
-            raise BadMessage(f"gesture {gesture.number} came after gesture {self.handled}")
+            raise BadMessage(f"expected gesture {self.handled + 1}, got gesture {gesture.number}")
         self.handled = gesture.number
         return True

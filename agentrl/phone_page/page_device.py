@@ -76,9 +76,9 @@ class PageDevice(ForwardingDevice):
     def perform(self, action: Action, duration_s: float | None = None) -> None:
         """Perform an action; the app in front gets keys and text first.
 
-        If a touch begins outside the page in front, it is counted for the app but not sent: the
-        browser's own bars lead out of the game and into the owner's settings. BACK is never sent
-        to the browser, which would navigate; an unused BACK or HOME leaves the app.
+        If a touch begins outside the page in front, it is counted for the app but not sent, because
+        the browser's own bars lead out of the game and into the owner's settings. BACK is never
+        sent to the browser, which would navigate; an unused BACK or HOME leaves the app.
         """
         if isinstance(action, Key | Type) and (app := self._in_front()) is not None:
             if isinstance(action, Type):
@@ -87,7 +87,7 @@ class PageDevice(ForwardingDevice):
                 self._device.perform(Key("HOME"))
             return
         if isinstance(action, PointTouch | PathTouch):
-            # Only the start of a touch matters: the page that receives it gets the whole touch.
+            # Only the start of a touch matters, as the page that receives it gets the whole touch.
             page = self._browser.page_region()
             is_beside = page is not None and not page.contains(*action.points[0])
             if is_beside and (app := self._in_front()) is not None:
@@ -103,13 +103,14 @@ class PageDevice(ForwardingDevice):
             apps = (f"{h.package}/{name}" for h in self._apps.values() for name in h.activities)
             known = ", ".join(dict.fromkeys(apps)) or "none"
             raise DeviceError(
-                f"{self.serial}: {package}/{activity} is not one of its apps: {known}"
+                f"{self.serial}: {package}/{activity} is not an app of this phone; choose from "
+                f"{known}"
             )
         end = time.monotonic() + self.deadlines.launch_s
         try:
             app.launch(extras)
         except ValueError as error:
-            raise DeviceError(f"{self.serial}: {package} refuses its extras: {error}") from error
+            raise DeviceError(f"{self.serial}: {package} rejects its extras: {error}") from error
         # A page already in front shows the app again by itself.
         if self._in_front() is not app:
             self._browser.open(app, end)
@@ -160,7 +161,7 @@ class PageDevice(ForwardingDevice):
             self.screenshot()  # capturing locates a page that has moved
             region = self._browser.app_region()
         if region is None:
-            raise DeviceError(f"{self.serial}: its screen shows no page; launch the app")
+            raise DeviceError(f"{self.serial}: the screen does not show the page; launch the app")
         return region
 
     def claim(self, token: int) -> None:
@@ -168,7 +169,7 @@ class PageDevice(ForwardingDevice):
         self._device.claim(token)
 
     def set_lease(self, token: int | None) -> None:
-        """Send all further commands under this lease; None sends them whatever the lease."""
+        """Send all further commands under this lease; None sends them without a lease check."""
         self._device.set_lease(token)
 
     def reconnect(self) -> None:
@@ -181,7 +182,7 @@ class PageDevice(ForwardingDevice):
         """Remove the pages and close the phone."""
         for app in self._apps.values():
             self._server.remove(app)
-        # The phone may be gone, and its tunnel with it.
+        # The phone may be gone, and so is its tunnel.
         with contextlib.suppress(DeviceError):
             self._browser.close()
         self._device.close()
@@ -201,7 +202,7 @@ class PageDevice(ForwardingDevice):
             status = app.wait(
                 lambda status: status.settled and status.running,
                 end - time.monotonic(),
-                f"{self.serial}: its page did not paint it",
+                f"{self.serial}: the page did not paint the app",
             )
             front = self.focus()
             if front == app.package and self._browser.shows(self._device.screenshot(), status):
@@ -209,14 +210,14 @@ class PageDevice(ForwardingDevice):
             if time.monotonic() >= end:
                 raise DeviceTimeout(
                     f"{self.serial}: {app.package} was started and {front} is in front, but the "
-                    f"screen does not show the app after {self.deadlines.launch_s:g} s; does "
-                    "something cover its page?"
+                    f"screen does not show the app after {self.deadlines.launch_s:g} s; is the "
+                    "page covered?"
                 )
             time.sleep(_PAUSE_S)
 
 
 def _on_page(action: Touch, duration_s: float | None) -> tuple[Touch, float | None]:
-    """Convert an action to a touch that a page understands, and its duration."""
+    """Convert an action to a touch that a page recognizes, and its duration."""
     match action:
         case LongPress(x, y):  # the app sees a swipe in place
             held_s = action.duration_s if duration_s is None else duration_s

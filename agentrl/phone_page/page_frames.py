@@ -9,7 +9,7 @@ import numpy as np
 from agentrl.types import Image
 
 WIDEST = 0.6
-"""Maximum aspect ratio (width / height) of an app's area: games are drawn for upright phones."""
+"""Maximum aspect ratio (width / height) of an app's area, as games are made for upright phones."""
 NARROWEST = 0.4
 _HEADER = struct.Struct(">6I")
 _CALIBRATING = 1
@@ -71,7 +71,7 @@ class PaintedFrames:
         self._states[self.number] = state
 
     def forget(self) -> None:
-        """Publish nothing until another picture is painted."""
+        """Publish no state until another picture is painted."""
         self._states = dict.fromkeys(self._states)
 
     def draw(self) -> int:
@@ -112,7 +112,7 @@ def encode_frame(drawn: PageFrame) -> bytes:
     flags = _CALIBRATING if drawn.calibrating else 0
     words = (drawn.number, area.left, area.top, area.width, area.height, flags)
     bgr = cv2.cvtColor(drawn.picture, cv2.COLOR_RGB2BGR)
-    # With flat colors, a higher level saves hardly any bytes, and the phone has to wait for it.
+    # With flat colors, a higher level hardly saves any bytes but keeps the phone waiting.
     done, png = cv2.imencode(".png", bgr, [cv2.IMWRITE_PNG_COMPRESSION, 1])
     assert done, "OpenCV encodes every uint8 picture"
     return _HEADER.pack(*words) + png.tobytes()

@@ -1,4 +1,4 @@
-"""Messages from a page, parsed and validated: nothing from its socket is trusted."""
+"""Parses and validates messages from a page, because nothing from its socket is trusted."""
 
 import json
 import math
@@ -12,9 +12,10 @@ LONGEST = 2048
 SIDES = (64, 4096)
 """Smallest and largest side of a page, in pixels."""
 _SLOP = 12.0
-"""CSS pixels that a finger may move during a tap: Android's 8 plus some tolerance."""
+"""CSS pixels that a finger may move during a tap (Android's 8 plus some tolerance)."""
 _LONG_PRESS_MS = 800
-"""Duration from which a touch is a long press. Android uses 500; slow phones need more for taps."""
+"""Duration from which a touch is a long press; Android uses 500, but taps take longer on slow
+phones."""
 _LONGEST_GESTURE_MS = 3_600_000
 _PAGE = re.compile(r"[0-9a-f]{32}")
 
@@ -88,14 +89,14 @@ PageMessage = PageHello | PageResized | VisibilityChanged | FramePainted | Gestu
 def parse_message(text: str) -> PageMessage:
     """Parse one message; raise BadMessage if our pages would not send it."""
     if len(text) > LONGEST:
-        raise BadMessage(f"{len(text)} characters; at most {LONGEST} are allowed")
+        raise BadMessage(f"the message has {len(text)} characters; the limit is {LONGEST}")
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadMessage(f"not JSON: {error}") from error
+        raise BadMessage(f"the message is not JSON: {error}") from error
     kind = fields.pop("type", None) if isinstance(fields, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise BadMessage("unknown type")
+        raise BadMessage("the message has an unknown type")
     make, checks = _KINDS[kind]
     # Our pages send exactly these fields.
     if fields.keys() != checks.keys():

@@ -1,6 +1,6 @@
-"""Serves pages to phones: only on loopback, each with a secret token, and for no other origin.
+"""Serves pages to phones, only on loopback, each with a secret token, and to no other origin.
 
-The server runs in a thread of the rollout process: the apps are there, so the game's state is read
+The server runs in a thread of the rollout process. The apps are there, so the game's state is read
 without another hop, and the server ends with the process, however it ends. A page costs little
 more than drawing it, and OpenCV and zlib release the GIL.
 """
@@ -45,7 +45,7 @@ _HEADERS: Final = {
 class PageServer:
     """One server for the pages of many phones.
 
-    The server can be stopped and restarted on the same port: pages reconnect to their games.
+    The server can be stopped and restarted on the same port; pages then reconnect to their games.
     """
 
     def __init__(self, *, port: int = 0) -> None:
@@ -93,7 +93,7 @@ class PageServer:
 
 
 class _Running(uvicorn.Server):
-    """A uvicorn server in a thread; it is up once this object is constructed."""
+    """A uvicorn server in a thread, which is up once the constructor returns."""
 
     def __init__(self, application: FastAPI, listener: socket.socket) -> None:
         super().__init__(
@@ -185,7 +185,7 @@ def _answer(headers: Mapping[str, str], body: bytes, media_type: str) -> Respons
 
 
 def _is_own(headers: Mapping[str, str], *, needs_origin: bool) -> bool:
-    """Whether a request comes from one of our pages.
+    """Return whether a request comes from one of our pages.
 
     A phone reaches this server through a tunnel, so its Host header is always loopback.
     """
@@ -196,4 +196,4 @@ def _is_own(headers: Mapping[str, str], *, needs_origin: bool) -> bool:
 
 
 def _refuse(why: str) -> None:
-    log.warning("page refused: %s", why)
+    log.warning("refused a page request: %s", why)

@@ -38,7 +38,7 @@ _BEAT_S = 2.0
 
 @dataclass(slots=True, frozen=True)
 class _Ending:
-    """Close code and reason of a connection; the page knows the codes."""
+    """Close code and reason of a connection; the page interprets the codes."""
 
     code: int
     reason: str
@@ -61,7 +61,7 @@ class PageConnection:
         self._idle.set()
         self._in_flight = 0
         self._ending: asyncio.Future[_Ending] = self._loop.create_future()
-        # Each page has its own thread: a slow app must not block the other pages.
+        # Each page has its own thread, so that a slow app does not block the other pages.
         self._worker = Worker(f"page of {app.package}")
 
     def wake(self) -> None:
@@ -80,7 +80,7 @@ class PageConnection:
         finally:
             self._worker.close(lambda: self._app.disconnect(self))
         if ending is not None:
-            log.info("%s: page closed: %s", self._app.package, ending.reason)
+            log.info("%s: closed the page (%s)", self._app.package, ending.reason)
             with contextlib.suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
                 await asyncio.wait_for(
                     self._socket.close(ending.code, ending.reason[:100]), _SEND_S
@@ -96,10 +96,12 @@ class PageConnection:
         except (WebSocketDisconnect, ConnectionError):
             return None
         except BadMessage as error:
-            log.warning("%s: page refused: %s", self._app.package, error)
+            log.warning(
+                "%s: closed the page because of a bad message: %s", self._app.package, error
+            )
             return _Ending(4400, "invalid message")
         except (DeviceTimeout, TimeoutError) as error:
-            log.warning("%s: page closed: %s", self._app.package, str(error) or "no answer")
+            log.warning("%s: closed the page: %s", self._app.package, str(error) or "no answer")
             return _Ending(4500, "no answer in time")
 
     async def _until_first_ends(self, *parts: Coroutine[Any, Any, T]) -> T:
@@ -111,7 +113,7 @@ class PageConnection:
         finally:
             for task in tasks:
                 task.cancel()
-            # Ignore their errors: the connection is ending anyway.
+            # Ignore their errors, because the connection is ending anyway.
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _welcome(self) -> None:
@@ -120,7 +122,7 @@ class PageConnection:
             raise BadMessage("the first message must be hello")
         handled, replaced = await self._call(self._app.connect, self, hello)
         if replaced:
-            log.info("%s: a newer page replaces the previous one", self._app.package)
+            log.info("%s: a newer page replaced the previous one", self._app.package)
         await self._send({"type": "welcome", "handled": handled, "replaced": replaced})
 
     async def _read(self) -> _Ending | None:
@@ -141,7 +143,7 @@ class PageConnection:
                 raise BadMessage("hello may only be sent once")
 
     async def _write(self) -> _Ending | None:
-        """Send one frame at a time, always the newest: a slow page skips frames but never lags."""
+        """Send the newest frame, one at a time, so that a slow page skips frames but never lags."""
         while True:
             await self._changed.wait()
             await self._idle.wait()
@@ -172,11 +174,11 @@ class PageConnection:
             code = event.get("code")
             # The server itself closed the connection because of `ws_max_size`.
             if code == 1009:
-                log.warning("%s: page refused: message too long", self._app.package)
+                log.warning("%s: closed the page because a message was too long", self._app.package)
             raise WebSocketDisconnect(code or 1005)
         text = event.get("text")
         if text is None:
-            raise BadMessage("pages only send text")
+            raise BadMessage("messages must be text, not binary")
         return page_messages.parse_message(text)
 
     async def _send(self, message: dict[str, Any]) -> None:
@@ -190,5 +192,5 @@ class PageConnection:
             self._ending.set_result(ending)
 
     def _soon(self, act: Callable[..., None], *arguments: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and the page with it
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the page
             self._loop.call_soon_threadsafe(act, *arguments)

@@ -46,7 +46,7 @@ class PhoneBrowser:
             before = self._find(app, end)
             while (now := self._find(app, end)) != before:
                 if time.monotonic() >= end:
-                    raise DeviceTimeout(f"{self._device.serial}: its page keeps moving")
+                    raise DeviceTimeout(f"{self._device.serial}: the page keeps moving")
                 before = now
         finally:
             app.calibrate(False)
@@ -67,8 +67,8 @@ class PhoneBrowser:
     def front(self) -> str | None:
         """Return the package in front: the app's own if the browser shows its page.
 
-        None also if the browser is in front but the page is disconnected: the phone may then show
-        anything, and the app does not count as left.
+        None also if the browser is in front but the page is disconnected, because the phone may
+        then show anything, and the app does not count as left.
         """
         front = self._device.focus()
         if self.app is None or front is None or front != self._package:
@@ -91,7 +91,7 @@ class PhoneBrowser:
         return Window(kind="foreign_app", package=front) if front == self.app.package else window
 
     def shows(self, capture: Image, status: PageStatus) -> bool:
-        """Whether a capture of the screen shows the page's last painted frame."""
+        """Return whether a capture of the screen shows the page's last painted frame."""
         if self._position is None or status.shown is None:
             return False
         page = status.shown.picture
@@ -99,7 +99,7 @@ class PhoneBrowser:
             return True
         if self._size == status.size or status.size != (page.shape[1], page.shape[0]):
             return False
-        # The page may have moved: the phone was rotated, or bars came back.
+        # The page may have moved, because the phone was rotated or bars came back.
         found = locate_page.find_moved_page(capture, page, self._position.deviation)
         if found is not None:
             self._position, self._size = found, status.size
@@ -150,8 +150,8 @@ class PhoneBrowser:
             status = app.wait(
                 lambda status: status.settled,
                 end - time.monotonic(),
-                f"{serial}: the browser was opened but its page did not answer; does the browser "
-                "ask for something first, or is the tunnel closed?",
+                f"{serial}: the browser was opened but the page did not answer; is the browser "
+                "showing a prompt, or is the tunnel closed?",
             )
             capture = self._device.screenshot()
             assert status.shown is not None
@@ -162,13 +162,13 @@ class PhoneBrowser:
             if time.monotonic() >= end:
                 raise DeviceTimeout(
                     f"{serial}: the page reports that it is visible, but it is not on the screen; "
-                    "is a dialog over it?"
+                    "does a dialog cover it?"
                 )
             time.sleep(_PAUSE_S)
 
     def _touch(self, app: PageApp, end: float) -> None:
         """Touch the middle of the pattern, which lets the page enter full screen."""
-        # Set only for computing the region: until the page is at rest, the phone has no app.
+        # Set only to compute the region, because the phone has no app until the page has settled.
         self.app = app
         middle = self.app_region()
         self.app = None
@@ -184,5 +184,5 @@ class PhoneBrowser:
         if math.dist((x, y), (0.5, 0.5)) > _LARGEST_ERROR:
             raise DeviceError(
                 f"{self._device.serial}: a tap on the middle of the page arrived at ({x:.3f}, "
-                f"{y:.3f}) of it; was the phone just rotated?"
+                f"{y:.3f}) of the page; was the phone just rotated?"
             )

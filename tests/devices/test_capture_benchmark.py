@@ -109,7 +109,7 @@ def test_a_stale_capture_is_not_picked(phone: AdbPhone, monkeypatch: pytest.Monk
     phone.shell("setprop", "debug.agentrl.fault.capture", "stale")
     found = by_name(measure_methods(phone, rounds=1, change=lambda: phone.perform(Tap(0.5, 0.25))))
     for name in CAPTURE.names():
-        assert "stale: a change did not show within 0.3 s" in found[name].failure
+        assert "stale; a screen change was still not visible after 0.3 s" in found[name].failure
         assert not found[name].picked
 
 

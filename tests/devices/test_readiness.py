@@ -32,7 +32,9 @@ def dark(phone: AdbPhone) -> AdbPhone:
 
 
 def test_a_dark_phone_says_what_is_wrong(dark: AdbPhone) -> None:
-    with pytest.raises(DeviceTimeout, match=r"its screen is off: devices\.wake=true wakes it"):
+    with pytest.raises(
+        DeviceTimeout, match=r"its screen is off; set devices\.wake=true to wake it"
+    ):
         dark.launch(PROBE, ".Main", {})
     with pytest.raises(CaptureError, match=r"devices\.wake=true"):
         dark.screenshot()
@@ -64,12 +66,12 @@ def test_opening_waits_until_android_has_started(phone: AdbPhone) -> None:
     open_device(phone.serial, capture="raw", input="shell").close()
     assert not starts.is_alive()
     phone.shell("setprop", "sys.boot_completed", "0")
-    with pytest.raises(DeviceTimeout, match=r"has not finished starting within 0\.1 s"):
+    with pytest.raises(DeviceTimeout, match=r"did not finish booting within 0\.1 s"):
         open_device(phone.serial, deadlines=Deadlines(boot_s=0.1))
 
 
 @pytest.mark.parametrize(
-    ("battery", "what"), [(("level", "9"), "empty: charge it"), (("temp", "510"), "hot: let it")]
+    ("battery", "what"), [(("level", "9"), "low; charge it"), (("temp", "510"), "hot; let it")]
 )
 async def test_a_phone_with_an_unfit_battery_is_not_leased(
     phone: AdbPhone, battery: tuple[str, str], what: str
@@ -95,10 +97,10 @@ def test_a_low_battery_is_reported_once(phone: AdbPhone, caplog: pytest.LogCaptu
     phone.shell("dumpsys", "battery", "set", "level", "15")
     for _ in range(2):
         watch.check(phone)
-    assert caplog.text.count("battery 15%, not charging") == 1
+    assert caplog.text.count("battery at 15%, not charging") == 1
     phone.shell("dumpsys", "battery", "set", "level", "3")
     watch.check(phone)  # it was read less than a minute ago
-    with pytest.raises(DeviceError, match="battery is empty"):
+    with pytest.raises(DeviceError, match="is too low; charge it"):
         BatteryWatch().check(phone)
 
 

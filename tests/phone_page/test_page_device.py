@@ -246,26 +246,26 @@ def test_launching_times_out_if_something_covers_the_page(paged: Callable[..., P
     phone.overlay = np.full((100, 200, 3), 255, np.uint8)
     assert np.array_equal(device.screenshot()[:100, :200], phone.overlay)
     device.deadlines = replace(device.deadlines, launch_s=1.0)
-    with pytest.raises(DeviceTimeout, match="does something cover its page"):
+    with pytest.raises(DeviceTimeout, match="is the page covered"):
         device.launch(PROBE, ".Main", {})
 
 
 def test_a_failed_launch_says_why(paged: Callable[..., Paged]) -> None:
     device, phone = paged()
-    with pytest.raises(DeviceError, match=r"com\.example\.other/\.Main is not one"):
+    with pytest.raises(DeviceError, match=r"com\.example\.other/\.Main is not an app"):
         device.launch("com.example.other", ".Main", {})
-    with pytest.raises(DeviceError, match="is not one of its apps"):
+    with pytest.raises(DeviceError, match="is not an app of this phone"):
         device.launch(PROBE, ".Other", {})
-    with pytest.raises(DeviceError, match="refuses its extras: refuse=now"):
+    with pytest.raises(DeviceError, match="rejects its extras: refuse=now"):
         device.launch(PROBE, ".Main", {"refuse": "now"})
-    with pytest.raises(DeviceError, match="its screen shows no page"):
+    with pytest.raises(DeviceError, match="the screen does not show the page"):
         device.app_area()
     device.deadlines = replace(device.deadlines, launch_s=0.5)
     phone.shell = lambda *_: "Error: Activity not started, unable to resolve Intent"  # type: ignore[method-assign]
     with pytest.raises(DeviceError, match="cannot open a browser: Error: Activity not started"):
         device.launch(PROBE, ".Main", {})
     phone.shell = lambda *_: ""  # type: ignore[method-assign]
-    with pytest.raises(DeviceTimeout, match="its page did not answer"):
+    with pytest.raises(DeviceTimeout, match="the page did not answer"):
         device.launch(PROBE, ".Main", {})
     assert phone.wire is not None
     device.close()

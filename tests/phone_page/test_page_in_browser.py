@@ -298,7 +298,7 @@ def test_a_newer_page_replaces_an_older_one_and_both_are_notified(
     older.wait_for_notice("open on another page")
     wait_for(host, touches=1)
     assert newer.notice() is None
-    assert "a newer page replaces" in caplog.text
+    assert "a newer page replaced" in caplog.text
     tap_app(newer, host, *layout.CARDS[0].center)
     assert wait_for(host, touches=2)["picked"] == 0
     # The older one does not fight for its place.

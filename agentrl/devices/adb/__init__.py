@@ -2,7 +2,7 @@
 
 `adb_server` finds adb and starts its server, `adb_socket` is a connection to that server,
 `device_transport` opens the services of a phone, `shell_script` and `adb_shells` run commands
-there, and `app_commands` start apps and read their state. Nothing here knows about screens.
+there, and `app_commands` start apps and read their state. Nothing here depends on screens.
 """
 
 from agentrl.devices.adb.adb_server import AdbServer, find_adb

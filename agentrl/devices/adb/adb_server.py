@@ -1,7 +1,7 @@
 """The adb server: starts it if none is running, and connects phones to it.
 
-The server is shared by everything on the machine: it is never killed, and one phone is repaired
-without touching the others.
+The server is shared by everything on the machine, so it is never killed, and repairing one phone
+does not touch the others.
 """
 
 import logging
@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 _starting = threading.Lock()
 _ASKS = "failed to authenticate"
 _FORGETS = (
-    "Android forgets a computer that was away for seven days; settings put global "
-    "adb_allowed_connection_time 0 keeps it"
+    "Android forgets a computer that has not connected for seven days; to prevent that, run on the "
+    "phone: settings put global adb_allowed_connection_time 0"
 )
 _PAIR_S = 20.0
 """Time limit in seconds for pairing with a phone."""
 _LAST_PORT = 65535
-"""Largest port number; adb refuses 65535 itself too."""
+"""Largest port number; adb does not accept it either, only those below."""
 _WIRELESS = 31
 """First platform-tools version that finds wireless-debugging phones by name."""
 
@@ -55,7 +55,7 @@ class AdbServer:
         driver: str = "adbutils", *, public: Iterable[str] = (), port: int | None = None
     ) -> "AdbServer":
         """Return the server that adb itself would use, given the ANDROID_ADB_SERVER_* variables."""
-        # Check this first: importing adbutils parses the variable as a number, too.
+        # Check this first, because importing adbutils also parses the variable as a number.
         named = os.environ.get("ANDROID_ADB_SERVER_PORT", "5037")
         if not re.fullmatch("[0-9]{1,5}", named) or not 0 < int(named) < _LAST_PORT:
             raise ConfigError(
@@ -75,7 +75,7 @@ class AdbServer:
                     self._start(deadline_s)
 
     def is_running(self, deadline_s: float = 5.0) -> bool:
-        """Whether a server answers."""
+        """Return whether a server answers."""
         try:
             self.query("host:version", Deadline(deadline_s))
         except DeviceError as error:
@@ -105,10 +105,10 @@ class AdbServer:
             self._connect_over_network(serial, state, deadline)
             return
         if state is None:
-            raise DeviceOffline(f"{serial} is not known to adb: check its cable and `adb devices`")
+            raise DeviceOffline(f"{serial} is not known to adb; check its cable and `adb devices`")
         if state == "unauthorized":
             raise DeviceOffline(
-                f"{serial} is unauthorized: allow debugging on its screen. {_FORGETS}"
+                f"{serial} is unauthorized; allow debugging on its screen. {_FORGETS}"
             )
         self._wait_until_ready(serial, deadline)
 
@@ -120,7 +120,7 @@ class AdbServer:
             self.disconnect(serial, deadline)
         try:
             answer = self.query(f"host:connect:{serial}", deadline).strip()
-            # The server accepts the request even if connecting fails: only the reply text shows it.
+            # The server accepts the request even if connecting fails, so check the reply's text.
             if not answer.startswith(("connected to", "already connected to", _ASKS)):
                 hint = self._wireless_hint(serial, deadline)
                 raise DeviceOffline(f"{serial} cannot be connected: {answer}{hint}")
@@ -145,7 +145,7 @@ class AdbServer:
             if not is_mdns_name(serial):
                 return ""
             return (
-                "; the running adb server finds no phones by name: it must be of platform-tools "
+                "; the running adb server cannot find phones by name, which needs platform-tools "
                 f"{_WIRELESS} or later"
             )
         rows = [line.split("\t") for line in lines]
@@ -159,13 +159,13 @@ class AdbServer:
         for name, address in found.items():
             if is_network_serial(serial) and address.rpartition(":")[0] == host:
                 return (
-                    f"; its wireless debugging now has the address {address}, which changes at "
-                    f"each restart: use its name, which stays: {name}"
+                    f"; its wireless debugging is now at {address}, which changes at each restart. "
+                    f"Use its name instead, which does not change: {name}"
                 )
         if not is_mdns_name(serial):
             return ""
         known = ", ".join(found) or "none"
-        return f"; turn wireless debugging on (phones found by name: {known})"
+        return f"; turn on wireless debugging (phones found by name: {known})"
 
     def pair(self, address: str, code: str) -> None:
         """Pair with a phone using the code on its screen, so that it trusts this machine.
@@ -183,7 +183,7 @@ class AdbServer:
         """
         deadline = Deadline(_PAIR_S)
         if not re.fullmatch("[0-9]{6}", code):
-            raise ConfigError(f"the code {code[:20]!r} must have six digits")
+            raise ConfigError(f"the pairing code must have six digits, got {code[:20]!r}")
         if not is_network_serial(address):
             raise ConfigError(f"{address!r} is not HOST:PORT, such as 192.168.1.7:37123")
         check_address(address, deadline, public=self.public)
@@ -193,7 +193,7 @@ class AdbServer:
             if "unknown host service" not in str(error):
                 raise
             raise ConfigError(
-                "the running adb server is too old to pair with phones; use the one of "
+                "the running adb server is too old to pair with phones; use the one from "
                 "platform-tools 30 or later, or the one bundled with adbutils"
             ) from error
         if not answer.startswith("Successfully paired"):
@@ -262,7 +262,7 @@ class AdbServer:
                     check=False,
                 ).returncode
             except (subprocess.TimeoutExpired, OSError) as error:
-                raise DeviceError(f"{program} start-server: {error}") from error
+                raise DeviceError(f"{program} start-server failed: {error}") from error
             output.seek(0)
             text = output.read().decode(errors="replace").strip()
         if code:

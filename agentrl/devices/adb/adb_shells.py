@@ -79,7 +79,7 @@ class PersistentShell:
         return text_results(outputs)
 
     def outputs(self, commands: Sequence[Command], deadline: Deadline) -> list[BytesResult] | None:
-        """Like `run`, but return raw outputs; None if the commands need their own shell."""
+        """Run commands and return their raw outputs; None if they need a separate shell."""
         script = _script(self._transport, commands, prompted=True, mark=self._mark)
         # A script must be one line, and a second call must not wait for the first.
         if not script.text.isprintable() or not self._lock.acquire(blocking=False):
@@ -104,14 +104,14 @@ class PersistentShell:
         """Send a script and read until its end; return False if the shell ends before that."""
         data = f"{script.text}\n".encode()
         try:
-            # Two attempts suffice: the second uses a shell that has just been opened.
+            # Two attempts suffice, because the second uses a shell that has just been opened.
             for _ in range(2):
                 link = self._ready(deadline)
                 link.send(_V2.pack(_STDIN, len(data)) + data)
                 end = _read(self._packets, script)
                 if end is not _End.EXIT or script.begun:
                     return end is _End.SCRIPT
-                # The shell had ended before it read any of the script: send it to a new one.
+                # The shell had ended before it read any of the script, so send it to a new one.
                 self._drop()
         except FAILURES as error:
             self._drop()
@@ -173,9 +173,9 @@ class _End(Enum):
 
     SCRIPT = auto()
     EXIT = auto()
-    """The shell exited: commands it had not begun will not run."""
+    """The shell exited, so commands that it had not begun will not run."""
     LINK = auto()
-    """The connection was lost: whether the script ran is unknown."""
+    """The connection was lost, so it is unknown whether the script ran."""
 
 
 def _read(arriving: Iterator[tuple[int, bytes]], script: ShellScript) -> _End:
@@ -204,7 +204,7 @@ def _outputs(transport: DeviceTransport, script: ShellScript) -> list[BytesResul
     try:
         return script.outputs()
     except LeaseLost as error:
-        raise LeaseLost(f"{transport.serial}: lease {transport.token}: {error}") from None
+        raise LeaseLost(f"{transport.serial}: lost lease {transport.token}; {error}") from None
 
 
 def _named(commands: Sequence[Command]) -> str:
@@ -220,4 +220,4 @@ def _ended(transport: DeviceTransport, script: ShellScript) -> DeviceError:
     except DeviceError as error:
         named = str(error).startswith(transport.serial)
         return error if named else DeviceError(f"{transport.serial}: {error}")
-    return DeviceError(f"{transport.serial}: the shell ended")
+    return DeviceError(f"{transport.serial}: the shell ended unexpectedly")

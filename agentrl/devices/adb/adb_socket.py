@@ -1,6 +1,6 @@
 """One socket to the adb server; all reads and writes share one deadline.
 
-The libraries that speak ADB only connect and request a service (`agentrl.devices.adb.drivers`).
+The ADB client libraries only connect and request a service (`agentrl.devices.adb.drivers`).
 Everything else is here, because the libraries' reads have no deadline and concatenate byte strings,
 which takes 150 ms per frame.
 """
@@ -26,7 +26,7 @@ _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
 class Deadline:
-    """The moment at which every wait of a call ends."""
+    """The time by which every wait in a call must end."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -46,7 +46,7 @@ class Deadline:
 
 
 class AdbRefused(Exception):
-    """The adb server or the phone refused a request; carries its message."""
+    """The adb server or the phone refused a request, with the given message."""
 
 
 class AdbSocket(ABC):
@@ -93,7 +93,7 @@ class AdbSocket(ABC):
         except UnicodeEncodeError as error:
             raise AdbRefused(f"a lone surrogate cannot be sent: {error}") from error
         if len(data) > _LONGEST_REQUEST:
-            raise AdbRefused(f"the request has {len(data)} bytes; at most {_LONGEST_REQUEST} fit")
+            raise AdbRefused(f"the request has {len(data)} bytes; the limit is {_LONGEST_REQUEST}")
         self.send(b"%04x%b" % (len(data), data))
         self.check_accepted()
 
@@ -119,7 +119,7 @@ class AdbSocket(ABC):
         return bytes(buffer[: self.read_into(memoryview(buffer))])
 
     def read_block(self) -> str:
-        """Read a text prefixed with its length as four hex digits.
+        """Read a string prefixed with its length as four hex digits.
 
         Raises:
             AdbRefused: the other side reported a failure, closed, or sent something else.
@@ -131,7 +131,7 @@ class AdbSocket(ABC):
         try:
             return self.read(int(length, 16)).decode("utf-8", "replace")
         except ValueError:
-            raise AdbRefused(f"not the length of an answer: {length!r}") from None
+            raise AdbRefused(f"expected the length of an answer, got {length!r}") from None
 
     def receive(self) -> bytes:
         """Return the next available bytes; empty if the other side has closed."""
@@ -151,7 +151,7 @@ class AdbSocket(ABC):
         return bool(select.select([self.raw_socket], [], [], seconds)[0])
 
     def has_ended(self) -> bool:
-        """Whether we closed the connection, or the other side did and nothing is left to read."""
+        """Return whether the connection is closed on either side, with nothing left to read."""
         if self.raw_socket.fileno() < 0:
             return True
         return self.wait(0) and not self.raw_socket.recv(1, socket.MSG_PEEK)
@@ -206,5 +206,5 @@ def to_device_error(error: Exception, what: str, seconds: float) -> DeviceError:
     if isinstance(error, TimeoutError):
         return DeviceTimeout(f"{what}: no answer within {round(seconds, 2):g} s")
     if isinstance(error, ConnectionRefusedError):
-        return DeviceError(f"{what}: the adb server is gone; start it with: adb start-server")
+        return DeviceError(f"{what}: the adb server is not running; run: adb start-server")
     return DeviceError(f"{what}: {error or type(error).__name__}")

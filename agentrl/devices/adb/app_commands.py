@@ -34,7 +34,7 @@ def start_command(package: str, activity: str, extras: Mapping[str, str]) -> Com
 
 
 def has_package(device: Device, package: str) -> bool:
-    """Whether a package is installed on a phone."""
+    """Return whether a package is installed on a phone."""
     # The current user may not be the first user (a guest, a second space).
     user = device.shell("am", "get-current-user").strip()
     users = ("--user", user) if user.isdecimal() else ()
@@ -50,14 +50,14 @@ def parse_counted_state(result: CommandResult) -> AppState | None:
     """Parse a state that has a touch count; None for any other output."""
     try:
         state = json.loads(result.output) if not result.code else None
-    except (ValueError, RecursionError):  # read during a write, or not a state at all
+    except (ValueError, RecursionError):  # not a state, or read while it was being written
         return None
     # Only the count shows whether the app has handled a touch; `True` does not count as an int.
     return state if isinstance(state, dict) and type(state.get("touches")) is int else None
 
 
 def parse_state(package: str, result: CommandResult) -> AppState:
-    """Parse a state with any content."""
+    """Parse a published state, whatever it contains."""
     if result.code:
         raise DeviceError(f"{package} publishes no state: {result.output.strip()}")
     try:

@@ -12,13 +12,13 @@ _MDNS_NAME = re.compile(r"\S.*\._adb(-tls-connect)?\._tcp\.?")
 
 
 def is_network_serial(serial: str) -> bool:
-    """Whether a serial is `host:port`, to which the adb server connects only on request."""
+    """Return whether a serial is `host:port`, to which the adb server connects only on request."""
     host, _, port = serial.rpartition(":")
     return bool(host) and port.isdigit()
 
 
 def is_mdns_name(serial: str) -> bool:
-    """Whether a serial is a wireless-debugging name, which stays when the phone's port changes.
+    """Return whether a serial is a wireless-debugging name, which survives a change of the port.
 
     For example, `adb-28131FDH2-x7Qa1f._adb-tls-connect._tcp`.
     """
@@ -28,14 +28,16 @@ def is_mdns_name(serial: str) -> bool:
 def check_address(
     serial: str, deadline: Deadline | None = None, *, public: Collection[str] = ()
 ) -> None:
-    """Refuse phones on public addresses: adb over TCP is unencrypted and often unauthenticated."""
+    """Refuse public addresses, because adb over TCP is unencrypted and often unauthenticated."""
     deadline = deadline or Deadline(10.0)
     host = serial.rpartition(":")[0].strip("[]")
     try:
         # A DNS lookup may hang for minutes.
         entries = run_with_deadline(deadline, lambda: socket.getaddrinfo(host, None))
     except TimeoutError as error:
-        raise to_device_error(error, f"{serial}: looking {host!r} up", deadline.seconds) from error
+        raise to_device_error(
+            error, f"{serial}: DNS lookup of {host!r}", deadline.seconds
+        ) from error
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{serial}: unknown host {host!r}: {error}") from error
     # adb may try any address of a name; an address with a zone (%eth0) is link-local.
@@ -44,7 +46,7 @@ def check_address(
     if reachable and serial not in public:
         raise ConfigError(
             f"{serial} is on a public address ({reachable[0]}), where anyone can reach the phone "
-            "without a password. Use a tunnel: ssh -L 5600:localhost:5555 HOST, then "
-            "127.0.0.1:5600; or, if you must, list it in devices.public_addresses "
-            "(by hand: agentrl devices connect --public)"
+            "without a password. Use a tunnel (ssh -L 5600:localhost:5555 HOST, then connect to "
+            "127.0.0.1:5600) or, if you must, list it in devices.public_addresses "
+            "(on the command line: agentrl devices connect --public)"
         )

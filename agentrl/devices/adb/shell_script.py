@@ -42,7 +42,7 @@ def quote_command(command: Command) -> str:
     """
     text = f"{{ {command}; }}" if isinstance(command, Snippet) else shlex.join(command)
     if "\0" in text:
-        raise DeviceError(f"a NUL cannot be sent to a shell: {text[:200]!r}")
+        raise DeviceError(f"a NUL character cannot be sent to a shell: {text[:200]!r}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -144,7 +144,7 @@ class ShellScript:
         """Return the output and exit code of each command, up to a gate that failed."""
         if self.lost:
             raise LeaseLost(
-                "the phone is leased to another holder, or to none; is another job using it?"
+                "the phone now has a different holder or none. Is another job using it?"
             )
         if not self._stopped and len(self._results) < self._count:
             tail = bytes(self._output[-200:]).decode("utf-8", "replace")

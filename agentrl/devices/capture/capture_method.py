@@ -59,7 +59,7 @@ class Capture(ABC):
         return None
 
     def parse(self, output: bytes) -> Image | None:
-        """Parse the output of `command` to a picture; None if only `frame` can interpret it.
+        """Parse the output of `command` into a picture; None if only `frame` can interpret it.
 
         Only classes that return a `command` implement this; it is never called on others.
 
@@ -125,7 +125,7 @@ class LastPicture:
 def check_sides(serial: str, width: int, height: int, header: bytes) -> None:
     """Check that a header contains a plausible screen size."""
     if not (0 < width <= _LARGEST_SIDE and 0 < height <= _LARGEST_SIDE):
-        raise CaptureError(f"{serial}: the capture is not a frame, it starts with {header!r}")
+        raise CaptureError(f"{serial}: the capture is not a frame; it starts with {header!r}")
 
 
 def check_lit(serial: str, rgb: Image, dark: int = 0) -> Image:
@@ -146,13 +146,14 @@ def check_lit(serial: str, rgb: Image, dark: int = 0) -> Image:
         return rgb
     if rgb.max() <= dark:
         raise CaptureError(
-            f"{serial}: the {width}x{height} frame is all black: the phone is asleep, locked, or "
-            "shows a window that forbids captures. Wake and unlock it (devices.wake=true does "
-            f"so), keep it awake (adb -s {serial} shell svc power stayon true), and try again."
+            f"{serial}: the {width}x{height} frame is all black because the phone is asleep, "
+            "locked, or shows a window that forbids captures. Wake and unlock it "
+            "(devices.wake=true does so), keep it awake "
+            f"(adb -s {serial} shell svc power stayon true), and try again."
         )
     raise CaptureError(
-        f"{serial}: the {width}x{height} frame is black except for its edges: the window in front "
-        "forbids captures (FLAG_SECURE), or has drawn nothing yet."
+        f"{serial}: the {width}x{height} frame is black except for its edges because the window in "
+        "front forbids captures (FLAG_SECURE) or has not drawn anything yet."
     )
 
 
@@ -170,7 +171,7 @@ def no_frame(serial: str, got: bytes) -> CaptureError:
 
 
 def images_match(one: Image, other: Image) -> bool:
-    """Whether two pictures are equal up to compression artifacts."""
+    """Return whether two pictures are equal up to compression artifacts."""
     return block_difference(one, other) <= _MOST_BLOCKS
 
 
@@ -178,7 +179,7 @@ def block_difference(one: Image, other: Image) -> float:
     """Return the fraction of blocks that differ beyond compression; 1 if sizes differ."""
     if one.shape != other.shape:
         return 1.0
-    # Compare block averages: H.264 changes single pixels near edges but hardly the mean.
+    # Compare block averages, because H.264 changes single pixels near edges but hardly the mean.
     small = (max(1, one.shape[1] // _BLOCK), max(1, one.shape[0] // _BLOCK))
     blocks = [cv2.resize(picture, small, interpolation=cv2.INTER_AREA) for picture in (one, other)]
     return float(np.mean((cv2.absdiff(*blocks) > _TOLERANCE).any(axis=2)))

@@ -83,7 +83,7 @@ class CaptureTrial:
             self._raw = shown
             return
         if self._raw is not None and images_match(self._raw, shown):
-            return  # a static screen needs no second raw picture, which is slow over a slow link
+            return  # a static screen needs no second raw picture, which takes long over a slow link
         reference = self._other(capture)
         if reference is None:
             return
@@ -94,7 +94,7 @@ class CaptureTrial:
             if images_match(earlier, shown) or images_match(later, shown):
                 return
             earlier = later
-        raise CaptureError(f"{self._transport.serial}: it does not match other captures")
+        raise CaptureError(f"{self._transport.serial}: the picture does not match other captures")
 
     def _other(self, capture: Capture) -> Capture | None:
         """Return a picture to compare with: PNG for a raw capture, else raw; None if none works."""
@@ -119,7 +119,8 @@ class CaptureTrial:
         while images_match(before, self._frame(capture)):
             if time.monotonic() >= end_s:
                 raise CaptureError(
-                    f"{self._transport.serial}: stale: a change did not show within {_FRESH_S:g} s"
+                    f"{self._transport.serial}: captures are stale; a screen change was still not "
+                    f"visible after {_FRESH_S:g} s"
                 )
             time.sleep(_POLL_S)
 
@@ -133,7 +134,7 @@ def measure_lag_s(
 ) -> float:
     """Return the largest lag of a stream behind raw captures, plus a margin."""
     stream.frame(deadline)
-    # Otherwise the stream would hold its pictures back by the lag it currently assumes.
+    # Reset the lag, or the stream would hold back its pictures by the lag it currently assumes.
     stream.lag_s = 0.0
     lags = [_lag_s(transport, stream, change, deadline) for _ in range(rounds)]
     return max(_LEAST_LAG_S, _LAG_MARGIN * max(lags))
@@ -159,7 +160,8 @@ def _lag_s(
             time.sleep(_STREAM_POLL_S)
             if time.monotonic() >= end_s:
                 raise CaptureError(
-                    f"{transport.serial}: stale: a change did not show within {_FRESH_S:g} s"
+                    f"{transport.serial}: the stream is stale; a screen change was still not "
+                    f"visible after {_FRESH_S:g} s"
                 )
         shown_s = time.monotonic()
     return shown_s - watch.unchanged_s
@@ -190,7 +192,7 @@ class _ChangeWatch:
             begun_s = time.monotonic()
             try:
                 picture = self._capture.frame(self._deadline)
-            except DeviceError:  # the current `unchanged_s` is a conservative value
+            except DeviceError:  # the current `unchanged_s` is a conservative estimate
                 return
             if not images_match(self.before, picture):
                 return

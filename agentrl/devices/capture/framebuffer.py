@@ -1,4 +1,4 @@
-"""Captures through adbd's `framebuffer:` service: raw pixels without a shell; not on all phones."""
+"""Captures through adbd's `framebuffer:` service: raw pixels without a shell, on some phones."""
 
 import struct
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class FramebufferCapture(Capture):
         self._buffer = bytearray()
         self._header: _Header | None = None
         self._last = LastPicture()
-        """Last picture with this header; in another format, the same bytes mean another picture."""
+        """Last picture with this header; under another header, its bytes mean something else."""
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
@@ -65,7 +65,7 @@ class FramebufferCapture(Capture):
         serial = self._transport.serial
         header = _read_header(link, serial)
         if header.form not in _BYTES:
-            raise CaptureError(f"{serial}: unsupported pixel format of framebuffer: {header.form}")
+            raise CaptureError(f"{serial}: framebuffer pixel format {header.form} is not supported")
         if header != self._header:
             self._header, self._last = header, LastPicture()
         depth, code = _BYTES[header.form]
@@ -97,7 +97,9 @@ def _read_header(link: AdbSocket, serial: str) -> _Header:
         raise no_frame(serial, start)
     (version,) = _VERSION.unpack(start)
     if version not in _BODIES:
-        raise CaptureError(f"{serial}: unsupported framebuffer version {version}, not 1 or 2")
+        raise CaptureError(
+            f"{serial}: framebuffer version {version} is not supported, only 1 and 2"
+        )
     body = link.read(_BODIES[version].size)
     if len(body) < _BODIES[version].size:
         raise no_frame(serial, start + body)

@@ -2,17 +2,17 @@
 
 A stream is the fastest capture on most real phones, and the easiest to get wrong. Its frames
 lag behind the screen by an unknown time, and while the screen does not change no frames arrive at
-all. So three rules hold:
+all. Hence these rules:
 
-- A frame is returned only once `lag_s` has passed since the request: by then everything that was
-  on the screen has arrived. The lag is measured (`agentrl.devices.capture_benchmark`); the default
-  suits a slow phone.
+- A frame is returned only once `lag_s` has passed since the request, because by then everything
+  that was on the screen has arrived. The lag is measured (`agentrl.devices.capture_benchmark`); the
+  default suits a slow phone.
 - The stream is compared with a raw capture periodically, and whenever most of the screen changed,
   because a recording keeps its orientation when the phone is rotated. If the two differ, the
   stream is restarted; if that does not help, the capture fails.
 - A damaged stream is never decoded further, and a stream that has ended is restarted.
 
-The pictures are compressed: close to other captures, but not equal.
+The pictures are compressed, so they are close to other captures but not equal.
 """
 
 import threading
@@ -43,7 +43,8 @@ _CHECKS = 3
 _MOST = 1 / 3
 """Changed fraction of the screen that triggers a comparison with a raw capture."""
 _DARK = 8
-"""Channel values up to this count as black, which compression does not keep at exactly 0."""
+"""Channel values up to this count as black, because compression does not keep black at exactly
+0."""
 _GAP_S = 0.02
 """A frame counts as complete when no data has arrived for this long."""
 _FOREVER_S = 86_400.0
@@ -145,7 +146,7 @@ class StreamCapture(StreamingCapture):
                 self.close()
                 picture = self.newest(deadline)
         raise CaptureError(
-            f"{self._transport.serial}: the {_sides(picture)} stream does not show the "
+            f"{self._transport.serial}: the {_sides(picture)} stream does not match the "
             f"{_sides(real)} screen; use devices.capture=auto"
         )
 
@@ -170,7 +171,7 @@ class ScreenRecording:
             while not self.ended:
                 wait_s = not_before_s - time.monotonic()
                 if wait_s <= 0 and self._frame is not None:
-                    # If the screen never rests, part of the next frame is always pending.
+                    # If the screen keeps changing, part of the next frame is always pending.
                     if not self._pending or self._frame_at_s >= not_before_s:
                         return self._frame
                     wait_s = _GAP_S
@@ -179,7 +180,7 @@ class ScreenRecording:
             return None
 
     def why_ended(self) -> str:
-        """Say why the recording ended, as far as known."""
+        """Return why the recording ended, as far as known."""
         return self._error or repr(self._first.decode(errors="replace"))
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ class PhoneScreen:
             self.capture = capture
 
     def size(self, deadline: Deadline) -> tuple[int, int]:
-        """Return the size in pixels: of the last capture, else read from the phone."""
+        """Return the size in pixels of the last capture, or as read from the phone."""
         if self._size is None:
             upright = self._read_size(deadline)
             if upright is None:
@@ -70,7 +70,7 @@ class PhoneScreen:
                     picture = self.capture.parse(printed)
                 if picture is None:
                     picture, rest = self.capture.frame(deadline), []
-            except CaptureError:  # if the phone is gone, raise that error instead
+            except CaptureError:  # if the phone is gone, report that instead
                 self._transport.check_online()
                 raise
             self._check_size(picture, deadline)
@@ -84,7 +84,7 @@ class PhoneScreen:
         picture = None
         with self._lock:
             found = self._run(shell, commands, (), deadline)
-            # Fewer results: a gate has failed, and ended the script before the capture.
+            # Fewer results mean that a gate failed, which ended the script before the capture.
             if found is not None and len(found) > len(commands):
                 with contextlib.suppress(CaptureError):  # the next capture will raise the error
                     picture = self.capture.parse(found.pop()[0])
@@ -129,7 +129,7 @@ class PhoneScreen:
         """Read the valid sizes; return the current size of the phone held upright."""
         printed = self._ask(deadline, ("wm", "size"))
         sizes = {m[1]: (int(m[2]), int(m[3])) for m in _SIZE.finditer(printed)}
-        # With a size override, screencap may return either size: some phones scale afterwards.
+        # With a size override, screencap may return either size, as some phones scale afterwards.
         self._possible = frozenset((min(pair), max(pair)) for pair in sizes.values())
         return sizes.get("Override", sizes.get("Physical"))
 

@@ -36,13 +36,13 @@ _LONG_HEADER = 16
 """Size of the header in Android 9 and later, which adds the color space."""
 _RGBA_8888, _RGBX_8888 = 1, 2
 _LARGE = 200_000
-"""From this many bytes of changes, a separate connection is faster than the persistent shell."""
+"""Number of bytes of changes from which a separate connection beats the persistent shell."""
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHUNK = struct.Struct(">I4s")
 
 
 class RawCapture(Capture):
-    """Captures raw pixels: over a fast connection, the fastest method that every phone has."""
+    """Captures raw pixels; of the methods that every phone has, the fastest over a fast link."""
 
     def __init__(self, transport: DeviceTransport) -> None:
         self._transport = transport
@@ -53,7 +53,7 @@ class RawCapture(Capture):
         self._came_by_shell = False
         """Whether the last picture came through the persistent shell."""
         self._is_large = False
-        """Whether the last picture was sent as many changes, as the next probably will be."""
+        """Whether the last picture's changes were large, as the next one's probably will be."""
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
@@ -69,7 +69,7 @@ class RawCapture(Capture):
         """See Capture.command; None until the phone has sent a few changes."""
         if not self._token or self._is_large:
             return None
-        # Use the same text where possible: the shell has already parsed it.
+        # Use the same text where possible, because the shell has already parsed it.
         known = SENT if self._came_by_shell else self._token
         command = screencap_command(self._transport)
         return Snippet(f"{KNOWN_SCREEN}={known} {command} 2>/dev/null")
@@ -136,7 +136,7 @@ class RawCapture(Capture):
         fit = all(x < right <= width and y < bottom <= height for x, y, right, bottom in boxes)
         is_known = not any(base) or (old is not None and old.shape == shape)
         if len(boxes) != count or not fit or not is_known:
-            raise CaptureError(f"{serial}: screencap sent {count} changes of an unknown picture")
+            raise CaptureError(f"{serial}: screencap sent {count} changes to an unknown picture")
         pixels = sum(map(math.prod, sizes))
         if len(data) - at < pixels:
             raise cut_off(serial, width, height, len(data) - at, pixels)
@@ -196,7 +196,7 @@ def decode_png(data: bytes, serial: str) -> Image:
     check_sides(serial, width, height, header)
     while kind != b"IEND":
         if at + _PNG_CHUNK.size > len(data):
-            raise CaptureError(f"{serial}: the PNG ended after {len(data)} bytes, before its end")
+            raise CaptureError(f"{serial}: the PNG ended after {len(data)} bytes, before IEND")
         length, kind = _PNG_CHUNK.unpack_from(data, at)
         end = at + _PNG_CHUNK.size + length
         if zlib.crc32(data[at + 4 : end]) != int.from_bytes(data[end : end + 4], "big"):

@@ -20,7 +20,7 @@ from agentrl.types import Image
 log = logging.getLogger(__name__)
 
 _LATE_COUNT_S = 0.5
-"""Seconds after another window came to the front in which an app may still count a touch."""
+"""How long an app may still count a touch after another window came to the front (seconds)."""
 _DISMISS_KEYS: Mapping[WindowKind, str] = {
     "call": "ENDCALL",
     "permission": "BACK",
@@ -64,7 +64,7 @@ class GuardedResult:
 
     @property
     def left(self) -> bool:
-        """Whether the agent left: the episode ends with the game's lowest reward."""
+        """Whether the agent left the app, which ends the episode with the lowest reward."""
         return self.settled is None
 
 
@@ -92,7 +92,8 @@ class AppGuard:
                 `com.tencent.mm/.plugin.appbrand.ui.AppBrandUI`, if only some of its activities are
                 the game.
             allow: other packages, or `package/activity-prefix`, that may be in front.
-            soon_s: seconds for which an uncounted touch can be the cause of leaving the app.
+            soon_s: how long after an uncounted touch leaving the app is attributed to that touch
+                (seconds).
             may_rotate: whether the app may rotate the screen. If it may not and the screen rotates
                 during an action, the position of the touch is meaningless.
         """
@@ -123,14 +124,14 @@ class AppGuard:
         Args:
             action: the action to perform.
             before: the screen that the action responds to, uint8[H, W, 3].
-            **settling: passed to `act_and_settle`. Without `moving`, a screen that does not rest
-                costs the deadline once; later actions do not wait for rest as long as the screen
-                keeps changing between actions.
+            **settling: passed to `act_and_settle`. Without `moving`, a screen that never settles
+                costs the deadline once; later actions do not wait for it to settle while it keeps
+                changing between actions.
 
         Raises:
             AppLeft: the world covered the app, and the app did not come back unchanged.
             AppNotInFront: a dismissed window came back; nothing was touched.
-            ScreenRotated: the screen was rotated meanwhile, not by the app.
+            ScreenRotated: the screen rotated during the action, and the app does not rotate it.
             DeviceError: see `act_and_settle`.
         """
         if "moving" not in settling:
@@ -150,11 +151,11 @@ class AppGuard:
         return guarded
 
     def _still_moves(self, before: Image, settling: Mapping[str, Any]) -> bool:
-        """Whether the screen has changed on its own since a capture before the action."""
+        """Return whether the screen has changed on its own since a capture before the action."""
         ignored = settling.get("mask_top", STATUS_BAR), settling.get("ignore", ())
         try:
             return not ScreenComparison(*ignored).matches(before, self._device.screenshot())
-        except CaptureError:  # black during a transition
+        except CaptureError:  # the screen is black during a transition
             return True
 
     def _perform_guarded(
@@ -178,7 +179,7 @@ class AppGuard:
             assert settled is not None, "without a window in front, the action must have settled"
             return GuardedResult(settled=settled, events=earlier)
         known = settled.state if settled else self._state
-        # The count may arrive after the window; then the touch was not what left the app.
+        # The count may arrive after the window; in that case the touch did not cause the exit.
         if (late := self._late_count(window, evidence)) is not None:
             known, evidence = late, replace(evidence, handled=True)
         event = self._exit_event(window, evidence)
@@ -189,7 +190,7 @@ class AppGuard:
         remaining = self._dismiss(window, event, known, evidence)
         if remaining is not None:
             return GuardedResult(settled=None, events=(*earlier, event, remaining))
-        # Only now that the window is gone does the effect of the action show.
+        # The effect of the action is visible only now that the window is gone.
         settled, window, _ = self._settle_in_app(Wait(0.0), before, settling)
         if window is not None or settled is None:
             raise self._app_left(event, "and it came back after it was dismissed")
@@ -243,7 +244,7 @@ class AppGuard:
         """Return the app's state once it has counted the last action; None if it never does."""
         known, end_s = self._state, time.monotonic() + _LATE_COUNT_S
         counted = replace(evidence, handled=True)
-        # Wait only where a count would shift the blame from the agent to the world.
+        # Wait only if a count would shift the blame from the agent to the world.
         if evidence.handled is not False or self._attribute(window, counted)[0] != "world":
             return None
         while known is not None:
@@ -260,7 +261,10 @@ class AppGuard:
 
     def _exit_event(self, window: Window, evidence: ExitEvidence) -> AppExit:
         by, why = self._attribute(window, evidence)
-        log.info("%s: %s %s: %s (%s)", self._device.serial, window.kind, window.package, by, why)
+        log.info(
+            "%s: %s %s in front, attributed to the %s because %s",
+            *(self._device.serial, window.kind, window.package, by, why),
+        )
         name = window.package
         if name == self.package and window.activity:
             name = f"{name}/{window.activity}"
@@ -279,11 +283,11 @@ class AppGuard:
             None, or the event of another window below it if the agent's own action led there.
         """
         if window.kind not in _DISMISS_KEYS:
-            raise self._app_left(event, "and no key is pressed on it")
-        # If the window has gone by itself, the app would get the key.
+            raise self._app_left(event, "and windows of this kind are never dismissed")
+        # If the window is already gone, the key would go to the app.
         if self._foreign_window() is not None:
             if window.kind == "update" and known is None:
-                raise self._app_left(event, "and without a published state no game can be resumed")
+                raise self._app_left(event, "and the app publishes no state, so it is not resumed")
             self._device.perform(Key(_DISMISS_KEYS[window.kind]))
             if window.kind == "update":  # the update window ignores BACK
                 self._device.shell("monkey", "-p", self.package, "-c", _LAUNCHABLE, "1")
@@ -294,8 +298,9 @@ class AppGuard:
             if left_by_agent.by == "agent":
                 return left_by_agent
         if below is not None:
-            raise self._app_left(event, f"and {below.package or 'nothing'} is in front after it")
-        # A game that continued meanwhile, or took the key, is no longer in the state the agent saw.
+            front = below.package or "nothing"
+            raise self._app_left(event, f"and {front} is in front after it was dismissed")
+        # A game that ran on, or received the key, is no longer in the state that the agent saw.
         now = self._device.look(self.package).state
         if known is not None and (now is None or _without_touches(now) != _without_touches(known)):
             raise self._app_left(event, f"and the state of {self.package} changed")
@@ -317,7 +322,7 @@ class AppGuard:
         return AppLeft(
             event.kind,
             f"{self._device.serial}: {dialog.get(event.kind, '')}{event.package} "
-            f"covered {self.package}, {why}; by the {event.by}: {event.evidence}",
+            f"covered {self.package}, {why}; attributed to the {event.by} because {event.evidence}",
         )
 
 

@@ -1,4 +1,4 @@
-"""Attributes the loss of an app's foreground to the agent or to the world, by evidence.
+"""Attributes an app's loss of the foreground to the agent or to the world, based on evidence.
 
 The first rule that applies decides:
 
@@ -53,12 +53,12 @@ class ExitEvidence:
 def attribute_exit(
     window: Window, evidence: ExitEvidence, *, soon_s: float
 ) -> tuple[ExitCause, str]:
-    """Decide who brought a window to the front.
+    """Decide whether the agent or the world brought a window to the front.
 
     Args:
         window: the window in front, which does not belong to the app.
         evidence: how the window came to the front.
-        soon_s: seconds for which a touch can be the cause.
+        soon_s: how long after an uncounted touch a window is attributed to it (seconds).
 
     Returns:
         `agent` or `world`, and the reason.
@@ -73,7 +73,7 @@ def attribute_exit(
     # A hang shows only at the next touch, so what decides is when the hang began.
     if window.kind == "anr":
         if evidence.seconds < _ANR_S:
-            why = f"it came sooner than {_ANR_S:g} s after the touch: the app hung before it"
+            why = f"it came less than {_ANR_S:g} s after the touch, so the app hung before that"
             return "world", why
         if handled:
             return "world", "the app had counted the touch before it hung"
@@ -91,7 +91,7 @@ def attribute_exit(
 
 
 def _system_exit(action: Action) -> str | None:
-    """Say why an action leaves any app, whatever the app does; None if it does not."""
+    """Return why an action leaves any app, whatever the app does; None if it does not."""
     match action:
         case Key(name):
             key = name.upper().removeprefix("KEYCODE_")

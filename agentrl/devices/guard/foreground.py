@@ -51,7 +51,7 @@ _PERMISSIONS = ("permissioncontroller", "GrantPermissions")
 
 
 class FrontApp(str):
-    """The package in front, as text, and its activity."""
+    """The package in front, as a string, and its activity."""
 
     __slots__ = ("activity",)
     activity: str
@@ -85,7 +85,7 @@ def _titles(entry: str) -> str:
 
 
 def parse_front_package(window: str) -> FrontApp | None:
-    """Parse the package in front from the output of `WINDOW`; None if it names none."""
+    """Parse the package in front from the output of `WINDOW`; None if there is none."""
     found = _FOCUS.search(window)
     return None if found is None else FrontApp(found[1], found[2] or "")
 
@@ -120,7 +120,7 @@ def parse_window(output: str) -> Window:
 
 
 def is_allowed(front: str | None, allowed: Iterable[str]) -> bool:
-    """Whether `front` is an allowed package or matches an allowed `package/activity-prefix`."""
+    """Return whether `front` is an allowed package or matches a `package/activity-prefix`."""
     activity = front.activity if isinstance(front, FrontApp) else ""
     for entry in allowed:
         package, _, prefix = entry.partition("/")
@@ -138,8 +138,8 @@ def _full_activity(package: str, activity: str) -> str:
 def foreign_window(device: Device, allowed: Collection[str]) -> Window | None:
     """Return the window in front if it is not allowed, else None.
 
-    During a transition between windows, or while the page that shows the app is disconnected,
-    nothing is in front; this waits for it up to the `settle_s` deadline.
+    No window is in front during a transition, or while the page that shows the app is disconnected,
+    so this waits for one up to the `settle_s` deadline.
     """
     end_s = time.monotonic() + device.deadlines.settle_s
     while True:
@@ -157,7 +157,7 @@ def foreign_window(device: Device, allowed: Collection[str]) -> Window | None:
         if time.monotonic() >= end_s:
             raise AppLeft(
                 "nothing_in_front",
-                f"{device.serial}: nothing is in front; is the screen off? "
+                f"{device.serial}: no window is in front; is the screen off? "
                 "(devices.wake=true turns it on)",
             )
         time.sleep(LOOK_AGAIN_S)

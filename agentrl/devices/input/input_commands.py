@@ -90,16 +90,18 @@ class Keyboard:
         """Input method in use before ADBKeyboard was selected."""
 
     def commands(self, text: str, deadline: Deadline) -> list[Command]:
-        """Return the commands that type a text into the focused field."""
+        """Return the commands that type text into the focused field."""
         if "\0" in text:
-            raise DeviceError(f"{self._serial}: a NUL cannot be typed")
+            raise DeviceError(f"{self._serial}: a NUL character cannot be typed")
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise DeviceError(f"{self._serial}: a lone surrogate cannot be typed") from error
+            raise DeviceError(
+                f"{self._serial}: a lone surrogate character cannot be typed"
+            ) from error
         if not text:
             return []
-        # Check every time: a broadcast without a receiver is silently lost.
+        # Check every time, because a broadcast without a receiver is silently lost.
         chosen = self._ask(deadline)
         if chosen != ADB_KEYBOARD:
             if text.isascii() and text.isprintable():
@@ -143,7 +145,7 @@ def input_text(text: str) -> list[Command]:
 
 
 def broadcasts(text: str) -> list[Command]:
-    """Return the commands that make ADBKeyboard type any text, in pieces."""
+    """Return the commands that make ADBKeyboard type any text, one chunk per command."""
     pieces = (text[at : at + _PIECE].encode() for at in range(0, len(text), _PIECE))
     encoded = (base64.b64encode(piece).decode("ascii") for piece in pieces)
     return [("am", "broadcast", "-a", "ADB_INPUT_B64", "--es", "msg", piece) for piece in encoded]

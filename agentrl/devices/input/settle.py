@@ -1,17 +1,18 @@
 """Performs an action on a screen and waits until its effect has settled.
 
-If the app publishes its state, wait for the app to handle the touch: its screen and state change
+If the app publishes its state, wait for the app to handle the touch. Its screen and state change
 together, so any later capture shows the effect, and two equal captures show that it has settled.
-Otherwise wait for a capture that differs from the screen before, then for a second effect.
-
-The app never counts an action that leaves it, such as a tap on the navigation bar: as soon as
-another package is in front, that package is returned with the app's last state and the settled
-screen, or the screen at the deadline. The screen from before the effect is never returned, unless
-the app publishes nothing and nothing changed within the deadline, as with an action that has no
+Otherwise wait for a capture that differs from the screen before the action, then for a second
 effect.
 
-A screen that never rests costs the deadline once: `Settled.moves` reports it, and with `moving` the
-next action does not wait for rest. `AppGuard` does both.
+The app never counts an action that leaves it, such as a tap on the navigation bar. As soon as
+another package is in front, that package is returned with the app's last state and the settled
+screen, or the screen at the deadline. The screen from before the effect is never returned, unless
+the app publishes no state and nothing changed within the deadline, as with an action that has no
+effect.
+
+A screen that never settles costs the full deadline once: `Settled.moves` reports it, and with
+`moving` the next action does not wait for it to settle. `AppGuard` does both.
 """
 
 import logging
@@ -36,12 +37,12 @@ _LONGEST_PAUSE_S = 0.012
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Settled:
-    """A screen that has come to rest after an action."""
+    """A screen that has settled after an action."""
 
     frame: Image
-    """uint8[H, W, 3], read-only: later screens are compared with it."""
+    """uint8[H, W, 3], read-only because later screens are compared with it."""
     changed: bool
-    """Whether `frame` differs from the screen before, outside the ignored regions."""
+    """Whether `frame` differs from the screen before the action, outside the ignored regions."""
     state: AppState | None
     """State that the app published after the action; None if it publishes none."""
     front: str | None
@@ -53,14 +54,14 @@ class Settled:
     seconds: float
     """Seconds from the action to the last capture."""
     effect_s: float | None
-    """Seconds from the action to the first capture that differs from the screen before; None if
-    no capture differs."""
+    """Seconds from the action to the first capture that differs from the screen before the action;
+    None if no capture differs."""
     captures: int
     front_at_end: str | None
     """The package in front right after the last capture; None if unknown."""
     moves: bool
-    """Whether the screen moves on its own, as far as the captures show; to be passed as `moving`
-    for the next action."""
+    """Whether the screen changes on its own, as far as the captures show; pass it as `moving` for
+    the next action."""
 
 
 def act_and_settle(
@@ -87,7 +88,7 @@ def act_and_settle(
         action: the action to perform.
         before: the screen that the action responds to, uint8[H, W, 3].
         package: the app whose published state is read; None reads no state.
-        settle_s: overall deadline, on top of a Wait's own seconds; None uses the device's.
+        settle_s: overall deadline, in addition to the seconds of a Wait; None uses the device's.
         mask_top: fraction of the height to ignore at the top: the status bar with its clock.
         ignore: more regions to ignore, such as an app's own clock or a blinking cursor.
         min_captures: minimum number of captures.
@@ -95,10 +96,10 @@ def act_and_settle(
         state_shows: whether every new state is visible, so that an unchanged screen means a stale
             capture.
         before_state: the state when `before` was taken; None reads it before the action.
-        only_in: packages; the action is performed only if one of them is in front. None performs
-            it always.
-        moving: whether the screen never rests, so that the first capture after the action was
-            handled is taken.
+        only_in: packages; the action is performed only if one of them is in front. None always
+            performs it.
+        moving: whether the screen never settles, so that the first capture after the action was
+            handled is returned.
         effect_within_s: seconds to wait for an effect on a moving screen whose app publishes
             nothing.
 
@@ -122,7 +123,7 @@ def act_and_settle(
         frame = _capture_moving(watch, action, done, effect_within_s)
     else:
         frame = _wait_for_effect(watch, action, done, quiet_s, state_shows)
-    # Without published state, only the foreground shows whether the agent is still in the app.
+    # Without a published state, only the foreground shows whether the agent is still in the app.
     if done.state is None and not (done.left or touches_nothing(action)):
         front = device.focus() if package is not None else None
         done = _Handled(front=front, front_s=watch.elapsed_s())
@@ -151,12 +152,12 @@ class _ScreenWatch:
         capture does."""
         self._same = comparison.matches
         self.next_capture: Image | None = None
-        """A capture already made since the start, to be used as the next one."""
+        """Capture made since the start but not used yet; `capture` returns it next."""
         self.is_still = True
-        """Whether the screen rests, as far as the captures show."""
+        """Whether the screen has settled, as far as the captures show."""
         self.front: str | None = None
         """The package in front right after the last capture, if known."""
-        # Captures that may be the last also ask for the package in front, if it is wanted.
+        # If `asks_front`, each capture that may be the last also reads the package in front.
         self._min_captures = min_captures
         self._asks_front = asks_front
         self._start = time.monotonic()
@@ -172,11 +173,14 @@ class _ScreenWatch:
         return frame
 
     def differs(self, frame: Image) -> bool:
-        """Whether a capture differs from the screen before the action."""
+        """Return whether a capture differs from the screen before the action."""
         return not self._same(self.before, frame)
 
     def until_still(self, frame: Image, *, or_last: bool = False) -> Image:
-        """Return the first capture equal to its predecessor; with `or_last`, else the last one."""
+        """Return the first capture equal to the one before it.
+
+        If the deadline passes first, return the last capture with `or_last`, else raise.
+        """
         while True:
             following = self.capture()
             still = self.captures >= self._min_captures and self._same(frame, following)
@@ -187,7 +191,7 @@ class _ScreenWatch:
             frame = following
 
     def until_changed_and_still(self, *, or_last: bool = False) -> Image:
-        """Wait until the screen changes and is still; give up if it does not change in time."""
+        """Wait until the screen has changed and settled; return it unchanged at the deadline."""
         frame = self.capture()
         while self.effect_s is None:
             if self.elapsed_s() >= self.settle_s:
@@ -214,7 +218,7 @@ class _ScreenWatch:
         if failure and self.elapsed_s() >= self.settle_s:
             raise DeviceTimeout(f"{failure} within {self.settle_s:g} s")
         time.sleep(self._pause_s)
-        # Most effects come within milliseconds; polling for late effects must not cost much.
+        # Most effects come within milliseconds, so poll less often for late ones.
         self._pause_s = min(self._pause_s * 1.5, _LONGEST_PAUSE_S)
 
     def _try(self) -> Image | None:
@@ -228,7 +232,7 @@ class _ScreenWatch:
         except CaptureError as error:
             if self.elapsed_s() >= self.settle_s:
                 raise
-            log.info("%s", error)  # black during a transition, or a connection was lost
+            log.info("%s", error)  # a black screen during a transition, or a lost connection
             return None
 
     def elapsed_s(self) -> float:
@@ -287,10 +291,10 @@ def _send_action(
         return _Handled(state=now.state, front=now.front, front_s=front_s, changed=changed)
     if before.state is None:
         return _Handled()
-    # The count, not the state, shows that the app is done: many touches change nothing else.
+    # Wait for the touch count, because many touches change nothing else in the state.
     while now.state is not None and now.state["touches"] <= before.state["touches"]:
         if now.front not in (None, package):
-            # Look again: the app may have handled the action since the last look.
+            # Look again, because the app may have handled the action since the last look.
             state = device.look(package).state or now.state
             front_s = watch.elapsed_s()
             return _Handled(state=state, front=now.front, front_s=front_s, handled=False, left=True)
@@ -308,7 +312,7 @@ def _send_action(
 def _capture_moving(
     watch: _ScreenWatch, action: Action, done: _Handled, effect_within_s: float
 ) -> Image:
-    """Capture a screen that never rests once: no capture can show that an effect has settled."""
+    """Capture a screen that never settles, once, because more captures would show nothing new."""
     if done.state is None and not touches_nothing(action):
         time.sleep(effect_within_s)
     frame = watch.capture()
@@ -320,26 +324,26 @@ def _wait_for_effect(
     watch: _ScreenWatch, action: Action, done: _Handled, quiet_s: float, state_shows: bool
 ) -> Image:
     """Return the settled screen, waiting according to what is known about the action."""
-    if done.left:  # the other app may never rest
+    if done.left:  # the other app's screen may never settle
         return watch.until_changed_and_still(or_last=True)
     if done.state is not None or touches_nothing(action):
         frame = watch.until_still(watch.capture(), or_last=not state_shows)
-        # Equal captures may be from before the effect, which must show because the state changed.
+        # Equal captures may predate the effect, which must become visible as the state changed.
         if state_shows and done.changed and not watch.differs(frame):
             frame = watch.until_changed_and_still()
             if watch.effect_s is None:
                 raise CaptureError(
-                    f"{watch.device.serial}: the app published a new state {watch.elapsed_s():.1f} "
-                    "s ago but its screen did not change: the captures are stale"
+                    f"{watch.device.serial}: the captures are stale; the app published a new state "
+                    f"{watch.elapsed_s():.1f} s ago, but its screen did not change"
                 )
         return frame
-    # An app without published state may show the press first, and its effect some time later.
+    # An app that publishes no state may show the press first and its effect some time later.
     frame = watch.until_changed_and_still(or_last=not state_shows)
     return frame if watch.effect_s is None else watch.until_quiet(frame, quiet_s)
 
 
 def _differs(known: AppState | None, now: AppState | None) -> bool:
-    """Whether the app's state changed apart from its counters, which count every touch."""
+    """Return whether the app's state changed apart from its counters, which count every touch."""
 
     def own(state: AppState) -> dict[str, Any]:
         return {name: value for name, value in state.items() if name not in _COUNTS}

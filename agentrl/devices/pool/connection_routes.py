@@ -44,7 +44,7 @@ class ConnectionRoutes:
 
     def devices(self) -> list[LeasableDevice]:
         """Return the devices of all phones."""
-        # Copy, because other threads read this while a newcomer is added.
+        # Copy, because a newcomer may be added while another thread iterates.
         return [device for routes in list(self._to.values()) for device in routes]
 
     def device(self, serial: str) -> LeasableDevice:
@@ -65,7 +65,7 @@ class ConnectionRoutes:
         if route:
             routes = self._to[phone]
             routes.insert(0, routes.pop(route))
-            log.warning("%s is now reached as %s", phone, routes[0].serial)
+            log.warning("%s is now reached through %s", phone, routes[0].serial)
 
 
 def group_by_phone(devices: Iterable[D]) -> list[list[D]]:
@@ -83,15 +83,19 @@ def group_by_phone(devices: Iterable[D]) -> list[list[D]]:
 
 
 def is_same_phone(routes: Sequence[Device], device: Device) -> bool:
-    """Whether a device reaches the same phone; compares only `ro.serialno` if it is offline."""
+    """Return whether a device reaches the same phone as `routes`.
+
+    If the phone is offline, only `ro.serialno` is compared.
+    """
     if device.serialno() != routes[0].serialno():
         return False
-    # Emulators of one image share a serialno: write a file over one route, look over another.
+    # Emulators of one image share a serialno, so write a file over one route and look for it over
+    # the other.
     note = f"/data/local/tmp/agentrl.{secrets.token_hex(8)}"
     device.shell("touch", note)
     try:
         return routes[0].batch(("ls", note))[0].code == 0
-    except DeviceError:  # the phone is offline: rely on the equal serial numbers
+    except DeviceError:  # the phone is offline, so rely on the equal serial numbers
         return True
     finally:
         device.shell("rm", "-f", note)

@@ -30,13 +30,13 @@ class LeasableDevice(Device, Protocol):
         """Make the phone refuse commands sent under any other lease."""
 
     def set_lease(self, token: int | None) -> None:
-        """Send all further commands under this lease; None sends them whatever the lease."""
+        """Send all further commands under this lease; None sends them without a lease check."""
 
 
 class LeasedDevice(ForwardingDevice):
     """A `Device` for the duration of a lease; every later call is refused.
 
-    A late command of the previous holder must not reach the phone during the next episode.
+    This keeps a late command of the previous holder from reaching the phone in the next episode.
     """
 
     def __init__(self, device: Device, token: str, until_s: float = float("inf")) -> None:
@@ -55,7 +55,7 @@ class LeasedDevice(ForwardingDevice):
         self.busy_s = 0.0
         """Seconds spent in calls so far."""
         self.doubtful = False
-        """Whether the episode may have been given up because of the phone; see `doubt`."""
+        """Whether the phone may have caused the episode to time out; see `doubt`."""
         self._ended = False
         self._lock = threading.Lock()
         _leases[token] = self
@@ -79,7 +79,7 @@ class LeasedDevice(ForwardingDevice):
         _leases.pop(self.token, None)
 
     def _call(self, act: Callable[[], T]) -> T:
-        # One call at a time, so that after `end` returns, no call can reach the phone.
+        # One call at a time, so that no call can reach the phone after `end` returns.
         with self._lock:
             start = time.monotonic()
             if self._ended or start >= self.until_s:
@@ -180,7 +180,9 @@ class Borrower(ABC):
             try:
                 lease = self._leases[grant.token] = await self._opened(grant)
             except (DeviceError, ConfigError) as error:
-                raise NoDevice(f"{grant.serial} was leased but is unreachable: {error}") from error
+                raise NoDevice(
+                    f"{grant.serial} was leased but cannot be opened: {error}"
+                ) from error
             yield lease
             ending = LeaseEnd(good=not (lease.doubtful or lease.calling))
         except (AppLeft, ScreenRotated):  # not a failure of the phone
@@ -192,14 +194,14 @@ class Borrower(ABC):
             ending = LeaseEnd(error=f"{type(error).__name__}: {error}")
             raise
         finally:
-            # Shield the release: a canceled episode must still return its phone.
+            # Shield the release, because a canceled episode must still return its phone.
             await asyncio.shield(self._tasks.start(self._release(grant, lease, ending)))
 
     async def _release(
         self, grant: LeaseGrant, lease: LeasedDevice | None, ending: LeaseEnd
     ) -> None:
         if lease is not None:
-            # In a thread: a call of the old holder may still run and must not block the loop.
+            # In a thread, because a call still in progress must not block the event loop.
             await asyncio.to_thread(lease.end)
             ending = replace(ending, busy_s=lease.busy_s, launched=tuple(lease.launched))
         self._leases.pop(grant.token, None)

@@ -1,4 +1,4 @@
-"""The state of a pool's phones and leases, without any phone, thread or socket."""
+"""The state of a pool's phones and leases; uses no phones, threads or sockets."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -268,7 +268,7 @@ class LeaseLedger:
     def _readmit(self, phone: str, state: PhoneAvailability, *, answers: bool) -> None:
         """Free a phone in this state if it answers, else (again) quarantine it."""
         row = self._rows[phone]
-        # A phone may be quarantined while it recovers: then only a probe frees it.
+        # A phone may be quarantined while it recovers; then only a probe frees it.
         if row.state is state and answers:
             row.state = PhoneAvailability.FREE
             self._free.append(phone)

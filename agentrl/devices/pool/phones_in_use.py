@@ -34,7 +34,7 @@ class PhonesInUse:
             fcntl.flock(self._file, fcntl.LOCK_EX)
             partial.rename(self._path)  # readers see the file only once it is locked
         except OSError as error:
-            log.info("the phones in use are not announced: %s", error)
+            log.info("cannot announce the phones in use: %s", error)
         for serial in serials:
             self.add(serial)
 

@@ -50,7 +50,7 @@ class PoolOptions:
 
 
 class PoolManager:
-    """Leases phones to holders that may disappear at any time; runs on one event loop."""
+    """Leases phones to holders that may crash at any time; runs on one event loop."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class PoolManager:
         revive: Callable[[], bool] = lambda: True,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take over connected phones, all of them free.
+        """Take ownership of connected phones, all of them free.
 
         Args:
             phones: for each phone, the connected devices that reach it in order of preference;
@@ -109,7 +109,7 @@ class PoolManager:
         # Newcomers join one at a time, because two of them may be routes to the same phone.
         self._joining = asyncio.Lock()
         self._seen: dict[str, float] = {}
-        """Maps each newcomer's serial to the time to try it again."""
+        """Maps each newcomer's serial to the time of the next attempt to admit it."""
 
     @property
     def grows(self) -> bool:
@@ -120,11 +120,11 @@ class PoolManager:
         return len(self.ledger)
 
     async def acquire(self, deadline_s: float) -> LeaseGrant:
-        """Lease a phone, which then refuses its earlier holders."""
+        """Lease a phone, which then refuses commands of its earlier holders."""
         end = time.monotonic() + deadline_s
         if self._periodic_work is None:
             self._periodic_work = self._tasks.start(self._run_periodic_work())
-        # A granted phone may fail when it is claimed; then wait for the next.
+        # A granted phone may fail when it is claimed, so try until one works.
         while True:
             grant = await self._next(max(0.0, end - time.monotonic()), deadline_s)
             holding = self._tasks.start(asyncio.to_thread(self._claim, grant))
@@ -137,7 +137,7 @@ class PoolManager:
             except DeviceError as error:
                 await self.release(grant.token, LeaseEnd(error=str(error)))
             except asyncio.CancelledError:
-                # Only after the token is written: it must not overwrite the next holder's token.
+                # Release only after the token is written, or it could overwrite the next holder's.
                 self._tasks.start(self._release_after(holding, grant))
                 raise
 
@@ -178,10 +178,10 @@ class PoolManager:
             self._grant_free_phones()
             await asyncio.wait({future}, timeout=wait_s)
             if not future.done():
-                raise NoDevice(self._shortage(f"none became free in {deadline_s:g} s"))
+                raise NoDevice(self._shortage(f"no phone became free within {deadline_s:g} s"))
             return future.result()
         except asyncio.CancelledError:
-            # Granted at the moment of cancellation: pass the phone on to the next in line.
+            # A phone was granted at the moment of cancellation, so pass it to the next caller.
             if future.done() and future.exception() is None:
                 self._tasks.start(self.release(future.result().token, LeaseEnd()))
             raise
@@ -224,7 +224,7 @@ class PoolManager:
         self._batteries.check(device)
 
     def _set_aside(self, grant: LeaseGrant, error: BatteryError) -> None:
-        """Quarantine a phone immediately: restarts and reboots would not help its battery."""
+        """Quarantine a phone immediately, since a restart or reboot would not help its battery."""
         phone = self.ledger.phone_of(grant.token)
         if phone is not None and self.ledger.end(grant.token, good=False, failed=True):
             self._last_failure = f"{phone}: {error}"
@@ -283,7 +283,7 @@ class PoolManager:
         while True:
             await asyncio.sleep(_LOOK_S)
             for phone in self.ledger.expire():
-                log.warning("%s: its lease expired without renewal; it is free again", phone)
+                log.warning("%s is free again because its lease expired without renewal", phone)
             for phone in self.ledger.due_for_probe():
                 if phone not in self._recovering:
                     self._recovering.add(phone)
@@ -295,7 +295,7 @@ class PoolManager:
 
     def _compare(self, ready: set[str]) -> None:
         """Update which phones are present, and admit newcomers."""
-        # A phone with no listed route is away: quarantine it before an episode gets it.
+        # A phone without a listed route is gone, so quarantine it before an episode gets it.
         for phone in self.routes:
             if ready.isdisjoint(route.serial for route in self.routes.to(phone)):
                 if phone not in self._away:
@@ -336,7 +336,7 @@ class PoolManager:
             return
         self._in_use.add(device.serial)
         if same is None:
-            log.warning("%s joins the pool", device.serial)
+            log.warning("%s joined the pool", device.serial)
             self.routes.add(device)
             self.ledger.add(device.serial)
         else:
@@ -356,9 +356,9 @@ class PoolManager:
         leased, recovering, quarantined = map(self.ledger.count, states)
         last = f" Last failure: {self._last_failure}" if self._last_failure else ""
         return (
-            f"no phone to lease: {why}; of {len(self)}, {leased} are leased, {recovering} "
-            f"recovering and {quarantined} in quarantine. Check them (agentrl devices doctor), add "
-            f"phones (devices.source) or lower rollout.concurrency.{last}"
+            f"cannot lease a phone because {why}. Of {len(self)} phones, {leased} are leased, "
+            f"{recovering} recovering and {quarantined} in quarantine. Check them (agentrl devices "
+            f"doctor), add phones (devices.source) or lower rollout.concurrency.{last}"
         )
 
 

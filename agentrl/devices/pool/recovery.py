@@ -49,7 +49,7 @@ class RecoveryLadder:
 
         Args:
             routes: routes to the phone, in order of preference.
-            failures: number of failures in a row; from the second on, an answer is not enough.
+            failures: number of failures in a row; after a second one, an answer is not enough.
             packages: apps that were started on the phone.
             taken: whether another job uses the phone; if so, do not stop apps or reboot.
         """
@@ -67,11 +67,11 @@ class RecoveryLadder:
             steps.append("reboot")
             route = None
             if any(_works(one.reboot) for one in routes):
-                # The phone still answers for a moment, which must not pass for a finished reboot.
+                # The phone still answers for a moment; don't mistake that for a finished reboot.
                 self._until(routes, _DOWN_S, lambda one: not _answers(one))
                 route = self._until(routes, _REBOOT_S, _connects)
         log.warning(
-            "%s failed (%d in a row) and %s after %s, %.1f s",
+            "%s failed (%d in a row); it %s after %s (%.1f s)",
             routes[0].serial,
             failures,
             "does not answer" if route is None else f"answers as {routes[route].serial}",
@@ -83,7 +83,7 @@ class RecoveryLadder:
     def probe(self, routes: Sequence[Device]) -> int | None:
         """Check once if a quarantined phone works; return the working route's index, or None."""
         for number, route in enumerate(routes):
-            # A hung phone may still run commands: only a capture shows that it works.
+            # A hung phone may still run commands, so only a capture shows that it works.
             if _connects(route) and _works(route.screenshot):
                 return number
         return None
@@ -113,7 +113,7 @@ def _works(call: Callable[[], object]) -> bool:
 
 
 def _answers(device: Device) -> bool:
-    """Whether the device answers and Android has booted, which happens long after adbd answers."""
+    """Return whether the device answers and has booted; adbd answers long before that."""
     try:
         return readiness.has_started(device)
     except DeviceError as error:

@@ -2,8 +2,8 @@
 
 Frames are RGB, uint8[H, W, 3], of any size; boxes are left, top, right and bottom in [0, 1]. Known
 content is found by its shape (`find_template`, `Glyphs`) or its color (`color_fraction`,
-`color_regions`, `dominant_color`), other text by OCR (`OcrReader`). `VisionAudit` measures how
-accurate the reading is.
+`color_regions`, `dominant_color`), and other text by OCR (`OcrReader`). `VisionAudit` measures how
+accurate the readings are.
 """
 
 from agentrl.devices.screen_regions import WHOLE, Box, check_frame

@@ -88,7 +88,7 @@ def dominant_color(
     tolerance: float = TOLERANCE,
     share: float = 0.5,
 ) -> str | None:
-    """Return the name of the most frequent palette color in a box; None if too rare.
+    """Return the name of a box's most frequent palette color; None if it is too rare.
 
     Args:
         frame: uint8[H, W, 3].
@@ -101,7 +101,7 @@ def dominant_color(
         ValueError: the frame or box is invalid, or the palette is empty.
     """
     if not palette:
-        raise ValueError("the palette is empty: name at least one color")
+        raise ValueError("the palette is empty; pass at least one color")
     part = crop(frame, box)
     # A grid of samples is enough to find the color of most of a box.
     step = max(1, min(part.shape[:2]) // _SAMPLED)

@@ -13,7 +13,7 @@ from agentrl.devices.vision.template_matching import match_scores, resized, scor
 from agentrl.types import Image
 
 _READ_AT = 28
-"""Height in pixels to which the tallest glyph is scaled; larger does not improve accuracy."""
+"""Height in pixels to which the tallest glyph is scaled; a larger one is no more accurate."""
 _CONTRAST = 15.0
 """Minimum L*a*b* distance of ink from the background; compression noise stays below it."""
 _INK = 0.35
@@ -52,7 +52,10 @@ class Glyphs:
 
     def __init__(self, inks: Mapping[str, NDArray[np.uint8]], screen_width: int) -> None:
         if not inks or screen_width < 1:
-            raise ValueError(f"{len(inks)} glyphs on a screen {screen_width} pixels wide")
+            raise ValueError(
+                "at least one glyph and a screen width of at least 1 are required, got "
+                f"{len(inks)} glyphs and a width of {screen_width}"
+            )
         self.screen_width = screen_width
         self._inks = {sign: _trimmed(sign, ink) for sign, ink in inks.items()}
         self._tallest = max(ink.shape[0] for ink in self._inks.values())
@@ -111,7 +114,7 @@ def ink_of(part: Image) -> Ink:
 
     All zeros if nothing stands out.
     """
-    # The median is the background as long as glyphs cover less than half of the box.
+    # The median is the background if the glyphs cover less than half of the box.
     lab = to_lab(part)
     background = np.median(lab.reshape(-1, 3), axis=0)
     distance = np.asarray(np.linalg.norm(lab - background, axis=2), np.float32)
@@ -162,6 +165,6 @@ def _row(signs: list[_Sign], ink: Ink) -> GlyphReading:
 def _trimmed(sign: str, ink: NDArray[np.uint8]) -> NDArray[np.uint8]:
     there = ink >= _INK * 255
     if ink.ndim != 2 or not there.any():
-        raise ValueError(f"the glyph {sign!r} has no ink, or is not uint8[h, w]")
+        raise ValueError(f"glyph {sign!r} has no ink or is not uint8[h, w]")
     rows, columns = np.flatnonzero(there.any(axis=1)), np.flatnonzero(there.any(axis=0))
     return ink[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]

@@ -1,7 +1,7 @@
 """Reads any text on a frame with OCR; the only file that uses RapidOCR.
 
-RapidOCR (Apache-2.0) runs PP-OCR models that are bundled in its wheel: nothing is downloaded.
-Glyphs of known shapes are read faster and more reliably by `Glyphs`.
+RapidOCR (Apache-2.0) runs PP-OCR models that are bundled in its wheel, so nothing is downloaded.
+`Glyphs` reads glyphs of known shapes faster and more reliably.
 """
 
 from dataclasses import dataclass
@@ -78,8 +78,8 @@ class OcrReader:
         """See TextReader.read."""
         left, top, _, _ = box_to_pixels(frame, box)
         part = crop(frame, box)
-        # RapidOCR refuses smaller and slimmer pictures. Repeating the last row and column adds no
-        # text.
+        # RapidOCR rejects smaller and narrower pictures; padding with the last row and column adds
+        # no text.
         least = max(_LEAST, -(-max(part.shape[:2]) // _SLIM))
         below, beside = (max(0, least - side) for side in part.shape[:2])
         part = np.pad(part, ((0, below), (0, beside), (0, 0)), mode="edge")

@@ -22,14 +22,14 @@ from agentrl.errors import ConfigError
 from agentrl.types import Image
 
 SCALES = (1.0, 0.95, 1.05)
-"""Default scales to try: apps do not scale everything in proportion to the screen."""
+"""Default scales to try, since apps do not scale everything in proportion to the screen."""
 _LEAST = 4
 """Smallest side of a scaled template, in pixels."""
 _OPAQUE = 250
 _FLAT = 2.0
-"""Standard deviation, of 255, below which a template is too flat to be found."""
+"""Standard deviation, on a scale of 255, below which a template is too flat to be found."""
 _NOISE = 2.0
-"""Standard deviation, of 255, below which an area is flat and not compared."""
+"""Standard deviation, on a scale of 255, below which an area is flat and not compared."""
 _FAINT = 0.25
 """Minimum contrast of a match, as a fraction of the template's contrast."""
 
@@ -42,7 +42,7 @@ class Template:
     """A picture to look for, and the width of the screen that it was cropped from.
 
     Raises:
-        ValueError: the picture is invalid or has a single color, or the mask has another size.
+        ValueError: the picture is invalid or has a single color, or the mask's size differs.
     """
 
     pixels: Image
@@ -50,7 +50,7 @@ class Template:
     screen_width: int
     """Width of the screen in pixels; on other screens the picture is scaled accordingly."""
     mask: NDArray[np.uint8] | None = None
-    """uint8[h, w], 255 where the picture is opaque and 0 where transparent; None: all opaque."""
+    """uint8[h, w], 255 where the picture is opaque and 0 where transparent; None if all opaque."""
 
     def __post_init__(self) -> None:
         check_frame(self.pixels)
@@ -65,7 +65,7 @@ class Template:
                 )
             shown = self.pixels[self.mask > _OPAQUE]
         if not shown.size or shown.mean(axis=1).std() < _FLAT:
-            raise ValueError("the template has a single color: look for colors instead")
+            raise ValueError("the template has a single color; use color_regions instead")
 
     @classmethod
     def crop(cls, frame: Image, box: Box) -> "Template":
@@ -124,7 +124,7 @@ def find_template(
     Args:
         frame: uint8[H, W, 3] of any size.
         template: template to find.
-        box: where to look: the smaller, the faster.
+        box: where to look; a smaller box is faster.
         scales: scales to try, relative to the size expected from the width of the frame.
         threshold: the lowest score that counts.
         max_overlap: of two matches with a larger intersection over union, keep only the better.

@@ -1,4 +1,4 @@
-"""Compares facts read from a screen with the ground truth, where available."""
+"""Compares facts read from a screen with the ground truth, if available."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -121,7 +121,7 @@ def format_audit(summary: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def agrees(read: Any, true: Any) -> bool:
-    """Whether two values are equal; numbers up to 1e-6, lists and tuples item by item."""
+    """Return whether two values are equal; numbers up to 1e-6, lists and tuples item by item."""
     # In Python, True == 1.
     if isinstance(read, bool) or isinstance(true, bool):
         return read is true

@@ -65,7 +65,7 @@ async function askWhetherOver() {
     const answer = await fetch(location.pathname, { cache: "no-store" });
     if (answer.status === 404) end("This game has ended.");
   } catch {
-    /* the server is down: retry later */
+    /* the server is down; retry later */
   }
 }
 
@@ -170,7 +170,7 @@ async function finish(event, cancelled) {
   say(gesture);
 }
 
-// Browsers only allow this on a touch; not on one of the game's, as the page moves on the screen.
+// Browsers allow this only during a touch; the game's touches must not do it, as it moves the page.
 async function fillScreen() {
   const asked = [
     document.documentElement.requestFullscreen?.({ navigationUI: "hide" }),

@@ -33,7 +33,7 @@ def test_an_unreachable_serial_raises_one_clear_message(adb_server: AdbServer) -
             open_source([phones.serials[0], gone])
         message = str(raised.value)
         assert f"{gone} cannot be connected" in message
-        assert f"Ready phones of the list: {phones.serials[0]}." in message
+        assert f"Ready phones in the list: {phones.serials[0]}." in message
         assert "agentrl devices connect" in message
         check_source([phones.serials[0]])
         adb_server.disconnect(phones.serials[0])
@@ -71,7 +71,7 @@ def test_an_unresponsive_name_server_is_a_timeout(monkeypatch: pytest.MonkeyPatc
     asked = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: asked.wait(30))
     start = time.monotonic()
-    with pytest.raises(DeviceTimeout, match=r"looking 'phone\.lan' up: no answer within 0\.1 s"):
+    with pytest.raises(DeviceTimeout, match=r"DNS lookup of 'phone\.lan': no answer within 0\.1 s"):
         check_address("phone.lan:5555", Deadline(0.1))
     assert time.monotonic() - start < 5
     asked.set()
@@ -106,8 +106,8 @@ def test_an_unresponsive_server_is_a_timeout(silent_server: AdbServer) -> None:
     [
         (b"FAIL0004what", "what"),
         (b"FAIL00", "adb server, host:version"),
-        (b"OKAYxyz!", "not the length of an answer: b'xyz!'"),
-        (b"OKAY", "not the length of an answer: b''"),
+        (b"OKAYxyz!", "expected the length of an answer, got b'xyz!'"),
+        (b"OKAY", "expected the length of an answer, got b''"),
         (b"\xff\xfe\xfd\xfc", "adb server, host:version"),
         (b"", "adb server, host:version"),
     ],
@@ -258,7 +258,7 @@ def test_a_phone_with_wireless_debugging_is_connected_by_its_name(
     with pytest.raises(DeviceError, match="did not become ready"):  # this server knows no more
         server.connect(f"{NAME}._adb-tls-connect._tcp", 2)
     assert f"host:connect:{NAME}._adb-tls-connect._tcp" in requests
-    with pytest.raises(DeviceOffline, match=f"wireless debugging on.*found by name: {NAME}"):
+    with pytest.raises(DeviceOffline, match=f"turn on wireless debugging.*found by name: {NAME}"):
         server.connect("adb-GONE-1._adb-tls-connect._tcp", 2)
 
 
@@ -266,7 +266,7 @@ def test_a_phone_whose_wireless_port_has_changed_is_named(
     wireless_server: tuple[AdbServer, list[str]],
 ) -> None:
     server, _ = wireless_server
-    with pytest.raises(DeviceOffline, match=rf"192\.168\.1\.7:41235.*use its name.*{NAME}\._adb"):
+    with pytest.raises(DeviceOffline, match=rf"192\.168\.1\.7:41235.*Use its name.*{NAME}\._adb"):
         server.connect("192.168.1.7:37123", 2)
 
 

@@ -187,7 +187,7 @@ def test_nothing_is_pressed_on_a_dialog_about_the_app(
 ) -> None:
     before = phone.screenshot()
     say(dialog=dialog)
-    with pytest.raises(AppLeft, match=f"^{dialog}: .*no key is pressed on it; by the world"):
+    with pytest.raises(AppLeft, match=f"^{dialog}: .*are never dismissed; attributed to the world"):
         guard.perform(TOP, before=before)
 
 
@@ -302,7 +302,9 @@ def test_a_window_after_a_lost_touch_discards_the_episode(
 ) -> None:
     say(input="lost")
     phone.after = lambda: say(**faults, input="")
-    with pytest.raises(AppLeft, match=f"{PACKAGE} never received the touch; by the world"):
+    with pytest.raises(
+        AppLeft, match=f"{PACKAGE} never received the touch; attributed to the world"
+    ):
         guard.perform(TOP, before=phone.screenshot())
 
 
@@ -313,7 +315,7 @@ def test_a_crash_after_a_counted_touch_comes_from_the_world(
     guard.begin()
     guard.perform(Wait(0.0), before=phone.screenshot())
     phone.after = lambda: say(dialog="crash")
-    with pytest.raises(AppLeft, match=r"^crash: .*by the world: the app had already counted"):
+    with pytest.raises(AppLeft, match=r"^crash: .*the world because the app had already counted"):
         guard.perform(TOP, before=phone.screenshot())
 
 
@@ -322,7 +324,7 @@ def test_a_hang_reported_at_once_began_before_the_touch(
 ) -> None:
     phone.after = lambda: say(dialog="anr")
     say(input="lost")
-    with pytest.raises(AppLeft, match=r"^anr: .*by the world: it came sooner than 5 s"):
+    with pytest.raises(AppLeft, match=r"^anr: .*the world because it came less than 5 s"):
         guard.perform(TOP, before=phone.screenshot())
 
 
@@ -336,7 +338,7 @@ def test_a_touch_never_reaches_a_window_that_came_right_before_it(
     assert (event.by, event.evidence) == ("world", "it was in front before the action was sent")
     assert halves(phone)[0] == 1, "the touch came after the window had gone"
     phone.before = lambda: say(dialog="anr")
-    with pytest.raises(AppLeft, match=r"^anr: .*by the world: it was in front before"):
+    with pytest.raises(AppLeft, match=r"^anr: .*the world because it was in front before"):
         guard.perform(TOP, before=phone.screenshot())
 
 
@@ -387,7 +389,7 @@ def test_without_published_state_an_update_that_covers_the_app_discards_the_epis
     phone.shell("rm", "-f", f"/data/local/tmp/agentrl/{PACKAGE}.json")
     guard, before = AppGuard(cast(Device, phone), PACKAGE), phone.screenshot()
     say(dialog="update")
-    with pytest.raises(AppLeft, match=r"^update: .*no game can be resumed; by the world"):
+    with pytest.raises(AppLeft, match=r"^update: .*so it is not resumed; attributed to the world"):
         guard.perform(TOP, before=before)
 
 
@@ -395,7 +397,7 @@ def test_leaving_by_the_screen_going_dark_is_named(guard: AppGuard, phone: Inter
     before = phone.screenshot()
     phone.perform(Key("SLEEP"))
     try:
-        with pytest.raises(AppLeft, match=r"its screen is off: devices\.wake=true wakes it"):
+        with pytest.raises(AppLeft, match=r"its screen is off; set devices\.wake=true to wake it"):
             guard.perform(TOP, before=before)
     finally:
         phone.perform(Key("WAKEUP"))

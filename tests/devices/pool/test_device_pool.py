@@ -96,7 +96,7 @@ async def test_a_phone_is_leased_once_at_a_time_and_the_next_caller_gets_it() ->
 async def test_no_free_phone_is_an_error_with_the_counts() -> None:
     pool = pool_of(1)
     async with pool.lease(1):
-        with pytest.raises(NoDevice, match="of 1, 1 are leased, 0 recovering") as none:
+        with pytest.raises(NoDevice, match="Of 1 phones, 1 are leased, 0 recovering") as none:
             async with pool.lease(0.01):
                 pass
         assert not isinstance(none.value, PoolEmpty), "a later lease finds one"

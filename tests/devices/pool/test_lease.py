@@ -51,7 +51,8 @@ def test_a_late_command_is_refused_without_any_effect(
         lambda: phone.perform(Type("a\nb")),
     ):
         with pytest.raises(
-            LeaseLost, match=rf"{virtual_serial}: lease 17: the phone is leased to another holder"
+            LeaseLost,
+            match=rf"{virtual_serial}: lost lease 17; the phone now has a different holder",
         ):
             late()
     assert new.app_state(PACKAGE) == before
@@ -67,7 +68,7 @@ def test_a_phone_without_a_holder_refuses_too(phone: AdbPhone) -> None:
     phone.shell("rm", LEASE_FILE)
     phone.set_lease(17)
     for call in (partial(phone.perform, Tap(0.5, 0.25)), partial(phone.shell, "true")):
-        with pytest.raises(LeaseLost, match="or to none"):
+        with pytest.raises(LeaseLost, match="holder or none"):
             call()
 
 

@@ -1,4 +1,4 @@
-"""Drivers: the libraries that speak ADB, each wrapped as an `AdbSocket`, one file each.
+"""Drivers: ADB client libraries, each wrapped as an `AdbSocket` in a file of its own.
 
 They differ in how they connect to the adb server and how they check that a request was accepted.
 Quoting, deadlines, reading and typed errors are shared code. Each library is imported on first use.

@@ -11,8 +11,8 @@ try:
     from ppadb.connection import Connection
 except ImportError as error:
     raise ConfigError(
-        f"its library is not installed ({error}); pip install 'agentrl-screens[ppadb]', or use "
-        "devices.driver=adbutils"
+        f"pure-python-adb is not installed ({error}); run pip install 'agentrl-screens[ppadb]', or "
+        "use devices.driver=adbutils"
     ) from error
 
 _PREFIX = re.compile(r"^ERROR: 'FAIL' [0-9a-fA-F]{4}")

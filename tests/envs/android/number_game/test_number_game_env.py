@@ -188,7 +188,7 @@ def test_no_app_in_front_voids_the_episode_instead_of_giving_the_lowest_reward(
     env.reset(seed=5)
     env.device.deadlines = replace(env.device.deadlines, settle_s=1.0)
     fault(focus="null")
-    with pytest.raises(AppLeft, match="nothing is in front"):
+    with pytest.raises(AppLeft, match="no window is in front"):
         env.step(tap(layout.CARDS[0]))
 
 
