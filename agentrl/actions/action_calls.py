@@ -93,7 +93,7 @@ class _NumberForms(Mapping[str, str]):
 
 
 class ActionSet:
-    """A closed set of actions; `parse` reads what `format` writes.
+    """A closed set of actions; `parse` is the inverse of `format`.
 
     Args:
         forms: signatures with unique names, such as `tap(x, y)`, `chop()` or `up`.
@@ -106,7 +106,7 @@ class ActionSet:
     def __init__(self, forms: Iterable[str], style: str = "tag") -> None:
         self.style = checked_style(style)
         self._forms: Mapping[str, str]
-        # Never list numbers: there may be 2**62 of them.
+        # Never list numbers, because there may be 2**62 of them.
         if isinstance(forms, Numbers):
             self._forms = _NumberForms(forms)
             return
@@ -114,7 +114,7 @@ class ActionSet:
         calls = ((_CALL.fullmatch(form), form) for form in given)
         self._forms = {call[1] if call else form.strip(): form for call, form in calls}
         if not given or len(self._forms) != len(given):
-            raise ConfigError(f"the actions are {given}: at least one, with unique names")
+            raise ConfigError(f"there must be at least one action, with unique names, got {given}")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -207,12 +207,12 @@ def checked_style(style: str) -> Style:
         if style == known:
             return known
     raise ConfigError(
-        f"style={style!r} must be one of {', '.join(STYLES)}{did_you_mean(style, STYLES)}"
+        f"style must be one of {', '.join(STYLES)}, got {style!r}{did_you_mean(style, STYLES)}"
     )
 
 
 def in_json(text: str) -> str:
-    """Encode a text as a JSON string without `<`, so that it cannot contain the closing tag."""
+    """Encode text as a JSON string without `<`, so that it cannot contain the closing tag."""
     return without_tags(json.dumps(text, ensure_ascii=False))
 
 

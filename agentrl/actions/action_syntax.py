@@ -72,14 +72,14 @@ class ActionSyntax:
     or pixels.
 
     Args:
-        positions: `unit` writes positions in [0, 1], `thousand` as 0 to 1000, `pixels` as pixels of
-            the image that the model sees, for models that were trained that way.
+        positions: `unit` writes positions in [0, 1], `thousand` from 0 to 1000, and `pixels` in
+            pixels of the image that the model sees, for models trained that way.
         outside: `refuse` rejects a position outside the screen, `clamp` moves it to the edge.
         size: width and height of the image, for `pixels`.
         actions: accepted actions, a subset of `FORMS`.
         keys: names that `key` accepts.
         max_wait_s: longest `wait` in seconds.
-        max_text: maximum characters that `type` accepts.
+        max_text: maximum number of characters that `type` accepts.
         style: `tag` or `tool`.
 
     Raises:
@@ -97,7 +97,7 @@ class ActionSyntax:
 
     def __post_init__(self) -> None:
         if self.outside not in OUTSIDE:
-            raise ConfigError(f"outside={self.outside!r} must be one of {', '.join(OUTSIDE)}")
+            raise ConfigError(f"outside must be one of {', '.join(OUTSIDE)}, got {self.outside!r}")
         if self.positions not in _POSITIONS:
             raise ConfigError(
                 f"positions={self.positions!r} must be one of {', '.join(_POSITIONS)}"
@@ -106,7 +106,7 @@ class ActionSyntax:
         if self.positions == "pixels" and (
             self.size is None or len(self.size) != 2 or min(self.size) < 1
         ):
-            raise ConfigError(f"positions=pixels needs the image size, not {self.size!r}")
+            raise ConfigError(f"positions=pixels needs the image's size, got {self.size!r}")
         if unknown := [name for name in self.actions if name not in FORMS]:
             raise ConfigError(f"unknown actions: {unknown}{did_you_mean(unknown[0], FORMS)}")
         _calls(self.actions, self.style)
@@ -128,21 +128,21 @@ class ActionSyntax:
             return touch
         match name, given:
             case "type", [argument]:
-                # Parse only text that starts with a quote: other JSON may be deeply nested.
+                # Parse only text that starts with a quote, because other JSON may be deeply nested.
                 text = None
                 if argument.strip().startswith('"'):
                     with contextlib.suppress(ValueError):
                         text = json.loads(argument)
                 if not isinstance(text, str):
                     raise ActionError(
-                        f'type takes one JSON string, as in type("hello"), not {quoted(argument)}'
+                        f'type takes one JSON string, such as type("hello"), not {quoted(argument)}'
                     )
                 return Type(typed_text(text, "type", self.max_text))
             case "key", [argument]:
                 key = argument.strip("'\"").upper()
                 if key not in self.keys:
                     known = ", ".join(self.keys)
-                    raise ActionError(f"there is no key {quoted(argument)}; keys are {known}")
+                    raise ActionError(f"unknown key {quoted(argument)}; keys are {known}")
                 return Key(key)
             case "wait", [argument]:
                 seconds = _number(argument)
@@ -178,7 +178,7 @@ class ActionSyntax:
     def _scale(self) -> CoordinateScale:
         clamp = self.outside == "clamp"
         if self.positions == "pixels":
-            assert self.size is not None, "checked when the syntax was made"
+            assert self.size is not None, "checked when the syntax was created"
             return CoordinateScale(sides=self.size, pixels=True, clamp=clamp)
         side = 1 if self.positions == "unit" else 1000
         return CoordinateScale(sides=(side, side), clamp=clamp)

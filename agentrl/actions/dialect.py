@@ -1,7 +1,7 @@
 """The interface of action dialects: how models are prompted for actions and how they write them.
 
 A dialect combines the system prompt, action schema, parser, coordinates, the history that its
-models expect, and the texts that end a reply. Each dialect is a module in
+models expect, and the stop strings that end a reply. Each dialect is a module in
 `agentrl.actions.dialects` or a user's own subclass of `Dialect`, and is selected by `env.dialect`.
 """
 
@@ -24,10 +24,10 @@ ActionTypes = Collection[type[Any]]
 Resize = Callable[[Size], Size]
 """Function from the size of a screen to the size of the image that the model sees."""
 SCREENS: tuple[Size, ...] = ((720, 1280), (1080, 2400), (1440, 3120), (2400, 1080), (1600, 2560))
-"""Sizes of phones, one of them in landscape, and a tablet."""
+"""Screen sizes of phones, one of them in landscape, and a tablet."""
 # Coordinates of the taps used by the check.
 _GRID = (1.0, 0.0, 0.999, 0.001, 0.25, 1 / 3, 0.5, 0.737)
-# Maximum error of a position in [0, 1]: the coarsest dialects write hundredths.
+# Maximum error of a position in [0, 1], because the coarsest dialects write hundredths.
 _TOLERANCE = 0.01
 
 
@@ -52,7 +52,7 @@ class Dialect(ABC):
         outside: `refuse` rejects a position outside the screen, `clamp` moves it to the edge.
 
     Raises:
-        ConfigError: `outside` is not one of these.
+        ConfigError: `outside` has a different value.
     """
 
     says: ClassVar[tuple[type[Any], ...]]
@@ -61,20 +61,20 @@ class Dialect(ABC):
     """History that the dialect's models expect, in the form of `env.history`, which overrides
     it."""
     stop: ClassVar[tuple[str, ...]] = ()
-    """Texts that end a reply, such as `</tool_call>`. For local models, only texts that are a
-    single token take effect; for servers, all do."""
+    """Stop strings that end a reply, such as `</tool_call>`. For local models, only those that are
+    a single token take effect; for servers, all do."""
 
     def __init__(self, outside: str = "refuse") -> None:
         if outside not in OUTSIDE:
             raise ConfigError(
-                f"env.dialect_kwargs.outside={outside!r} must be one of {', '.join(OUTSIDE)}"
+                f"env.dialect_kwargs.outside must be one of {', '.join(OUTSIDE)}, got {outside!r}"
             )
         self.clamp = outside == "clamp"
         self.resize: Resize = lambda size: size
         """The model's own resize; set when the dialect is opened for a model."""
 
     def screen(self, size: Size) -> Screen:
-        """Return a screen of this size, with the size that the model sees."""
+        """Return a screen of the given size, with the size that the model sees."""
         return Screen(size=size, seen=self.resize(size))
 
     def served_size(self, size: Size) -> Size:
@@ -91,7 +91,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def spell(self, action: ScreenAction, screen: Screen, thought: str = "") -> str:
-        """Write the reply with which a model performs an action; the inverse of `parse`.
+        """Write the reply that performs an action; the inverse of `parse`.
 
         Args:
             action: action of a type in `says`.
@@ -149,9 +149,9 @@ def open_dialect(name: str, kwargs: Mapping[str, Any] | None = None) -> Dialect:
     """
     cls = DIALECT.resolve(name)
     given = dict(kwargs or {})
-    with boundary(ConfigError, f"env.dialect_kwargs={given}: the dialect {name} rejects them"):
+    with boundary(ConfigError, f"the dialect {name} rejects env.dialect_kwargs={given}"):
         dialect: Dialect = cls(**given)
-    # A wrong scale would train the model to miss. Detect it here, before any phone is touched.
+    # A wrong scale would train the model to miss, so detect it before any phone is touched.
     try:
         for size in SCREENS:
             check_positions(dialect, dialect.screen(size))
@@ -175,15 +175,16 @@ def check_positions(dialect: Dialect, screen: Screen) -> None:
             reply = dialect.spell(Tap(x, y), screen)
             parsed = dialect.parse(reply, screen)
         except ActionError as error:
-            raise AssertionError(f"{where} cannot be said: {error}") from error
+            raise AssertionError(f"{where} cannot be written: {error}") from error
         except Exception as error:
             raise AssertionError(f"{where} fails: {describe_error(error)}") from error
-        assert isinstance(parsed, Tap), f"{where} is spelled {quoted(reply, 200)}: {parsed}"
-        where += f" is spelled {quoted(reply, 200)} and parsed as ({parsed.x:.4g}, {parsed.y:.4g})"
+        written = f"is written as {quoted(reply, 200)} and parsed as"
+        assert isinstance(parsed, Tap), f"{where} {written} {parsed}"
+        where += f" {written} ({parsed.x:.4g}, {parsed.y:.4g})"
         on_screen = 0 <= parsed.x <= 1 and 0 <= parsed.y <= 1
-        assert on_screen, f"{where}, which is outside the screen: positions are in [0, 1]"
+        assert on_screen, f"{where}, which is outside the screen; positions are in [0, 1]"
         close = abs(parsed.x - x) <= _TOLERANCE and abs(parsed.y - y) <= _TOLERANCE
-        assert close, f"{where}, which is another place"
+        assert close, f"{where}, which is a different position"
 
 
 def smart_resize(size: Size, side: int, min_pixels: int, max_pixels: int) -> Size:

@@ -1,6 +1,6 @@
 """Calls in Python's notation, as some models write: `click(point='...')`, `do(action="Tap")`.
 
-Accepts only a single call with keyword arguments, each a text, a number, or a list of numbers;
+Accepts only a single call with keyword arguments, each a string, a number, or a list of numbers;
 anything else is an ActionError. Nothing is evaluated.
 """
 
@@ -12,7 +12,7 @@ from agentrl.text import quoted
 Value = str | float | list[float]
 _HEAD = re.compile(r"\s*([A-Za-z_]\w{0,60})\s*\(", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,9}(?:\.\d{0,12})?", re.ASCII)
-# Possessive quantifiers and bounds keep matching linear, whatever a model writes.
+# Possessive quantifiers and bounds keep matching linear, no matter what a model writes.
 _ARGUMENT = re.compile(
     r"""\s*([A-Za-z_]\w{0,60})\s*=\s*(?:
         (?P<text>'(?:[^'\\\n]|\\.)*+'|"(?:[^"\\\n]|\\.)*+")
@@ -44,7 +44,7 @@ def parse_call(text: str) -> tuple[str, dict[str, Value]]:
             (arguments[found[1]],) = numbers_in(found["number"])
         at = found.end()
     if text[at:].strip() != ")":
-        raise ActionError(f"{quoted(text[at:].strip() or text)} in {name}(...) cannot be read")
+        raise ActionError(f"{quoted(text[at:].strip() or text)} in {name}(...) cannot be parsed")
     return name, arguments
 
 
@@ -72,6 +72,6 @@ def decode_text(inside: str) -> str:
 
 
 def encode_text(text: str, quote: str) -> str:
-    """Escape a text for a string literal with these quotes; the inverse of `decode_text`."""
+    """Escape a string for a literal with the given quotes; the inverse of `decode_text`."""
     encoded = text.replace("\\", "\\\\").replace(quote, f"\\{quote}")
     return encoded.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")

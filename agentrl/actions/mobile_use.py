@@ -123,7 +123,7 @@ class MobileUse(VerbDialect):
         return reply_values.key_name(given["text"], f"{self.label(name)}: text")
 
     def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
-        # Check the time but ignore it: the phone determines how long a press lasts.
+        # Check the time but ignore it, because the phone determines how long a press lasts.
         self.seconds(name, given)
         return super().points(name, given, screen)
 
@@ -154,7 +154,7 @@ def tool_call(name: str, given: Mapping[str, Any]) -> str:
 
 
 def numbered_steps(steps: Sequence[str], form: str, separator: str) -> str:
-    """List earlier replies in a text: their `Action:` line, or else their call.
+    """List earlier replies as text, each by its `Action:` line, or else its call.
 
     Args:
         steps: the replies.
@@ -221,7 +221,7 @@ def _parameters(verbs: Mapping[str, Verb]) -> dict[str, Any]:
             listed = " and ".join(users)
             if len(users) > 2:
                 listed = f"{', '.join(users[:-1])}, and {users[-1]}"
-            # The published text that models were trained on lacks this period.
+            # The published prompt that models were trained on lacks this period.
             stop = "" if argument == "button" else "."
             description = f"{beginning}Required only by {listed}{stop}"
             properties[argument] = {"description": description, **schema}

@@ -44,7 +44,7 @@ class RandomPlayer:
             has_choice = mask is not None and np.any(mask)
             allowed = np.flatnonzero(mask) if has_choice else int(self._space.n)
             return self._action_format.format(int(self._space.start) + int(rng.choice(allowed)))
-        # Copy the space: sampling has state, and episodes run concurrently.
+        # Copy the space, because sampling has state and episodes run concurrently.
         space = copy.deepcopy(self._space)
         space.seed(int(rng.integers(2**31)))
         if self.dialect is None:

@@ -1,4 +1,4 @@
-"""Values in replies: numbers, points, texts and keys. Invalid values raise ActionError."""
+"""Parse values in replies: numbers, points, text and keys. Invalid values raise ActionError."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from agentrl.text import did_you_mean, quoted
 
 KEYS = ("BACK", "HOME", "ENTER", "DEL", "MENU", "VOLUME_UP", "VOLUME_DOWN")
 MAX_TEXT = 500
-"""Maximum characters of a text that can be typed."""
+"""Maximum number of characters that can be typed at once."""
 OUTSIDE = ("refuse", "clamp")
 """Ways to handle a position outside the screen."""
 MAX_WAIT_S = 60.0
@@ -22,14 +22,14 @@ _MAX_REPLY = 100_000
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class CoordinateScale:
-    """Scale of the numbers that stand for positions in [0, 1]."""
+    """Scale of the numbers that represent positions in [0, 1]."""
 
     sides: tuple[float, float]
-    """Numbers that stand for the right and the lower edge."""
+    """Numbers that represent the right and the lower edge."""
     last: tuple[float, float] | None = None
     """Largest valid numbers; None means the last pixel, or `sides` if not `pixels`."""
     pixels: bool = False
-    """Whether whole numbers stand for the middle of a pixel."""
+    """Whether whole numbers represent the middle of a pixel."""
     clamp: bool = False
     """Whether to move numbers outside the screen to the edge."""
 
@@ -79,12 +79,12 @@ def check_keys(
 ) -> None:
     """Check that an action has all required arguments and no unknown arguments."""
     if missing := [key for key in required if key not in given]:
-        raise ActionError(f"{name} lacks {missing[0]}")
+        raise ActionError(f"{name} requires {missing[0]}, which is missing")
     if unknown := [key for key in given if key not in (*required, *optional)]:
         known = [*required, *optional]
         raise ActionError(
-            f"{name} takes no {quoted(unknown[0])}{did_you_mean(unknown[0], known)}; it takes "
-            f"{', '.join(known) or 'nothing'}"
+            f"{name} does not accept {quoted(unknown[0])}{did_you_mean(unknown[0], known)}; it "
+            f"accepts {', '.join(known) or 'no arguments'}"
         )
 
 
@@ -96,7 +96,7 @@ def number(value: Any, name: str) -> float:
 
 
 def is_finite(value: Any) -> TypeGuard[float]:
-    """Whether a value is a finite number that fits into a float."""
+    """Return whether a value is a finite number that fits into a float."""
     # Compare instead of converting: an integer may be too large for a float.
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and abs(value) <= sys.float_info.max
@@ -110,20 +110,21 @@ def point(value: Any, name: str) -> tuple[float, float]:
 
 
 def typed_text(value: Any, name: str, max_text: int = MAX_TEXT) -> str:
-    """Check that a value is a text that can be typed and return it."""
+    """Check that a value is a string that can be typed and return it."""
     if not isinstance(value, str):
-        raise ActionError(f"{name}: {quoted(value)} is not a text")
+        raise ActionError(f"{name}: {quoted(value)} is not a string")
     if len(value) > max_text:
         raise ActionError(f"{name} takes at most {max_text} characters, not {len(value)}")
     if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
         raise ActionError(
-            f"{name}: {quoted(value)} contains a NUL or a lone surrogate, which cannot be typed"
+            f"{name}: {quoted(value)} contains a NUL character or a lone surrogate, which cannot "
+            "be typed"
         )
     return value
 
 
 def one_of(value: Any, name: str, known: Collection[str]) -> str:
-    """Check that a value is one of the known words and return it."""
+    """Check that a value is one of the known names and return it."""
     if not isinstance(value, str) or value not in known:
         raise ActionError(
             f"{name}: {quoted(value)} must be one of {', '.join(known)}"

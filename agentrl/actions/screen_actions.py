@@ -90,7 +90,7 @@ class Wait:
 
 @dataclass(slots=True, frozen=True)
 class Done:
-    """Declares the task finished; the phone is not touched."""
+    """The end of the task, as declared by the agent; the phone is not touched."""
 
     status: str | None = None
     """Outcome reported by the agent, such as `success`; None if it reports no outcome."""
@@ -127,7 +127,7 @@ class AnswerUser:
 
 @dataclass(slots=True, frozen=True)
 class AskUser:
-    """A question to the user, or a request that the user take over."""
+    """A question to the user, or a request for the user to take over."""
 
     text: str
 
@@ -152,5 +152,5 @@ EXAMPLES: tuple[ScreenAction, ...] = (
 
 
 def touches_nothing(action: Action) -> bool:
-    """Whether an action touches nothing, so that there is no effect to wait for."""
+    """Return whether an action touches nothing, so that there is no effect to wait for."""
     return isinstance(action, Wait | Done) or action == Type("")

@@ -14,17 +14,17 @@ from agentrl.errors import ConfigError
 class ScreenActionConverter:
     """Converts between a dialect's actions and the actions of a Gymnasium space.
 
-    A `Box` of shape (2,) takes taps: x and y, scaled to its bounds. A `Box` of shape (4,) takes
+    A `Box` of shape (2,) accepts taps: x and y, scaled to its bounds. A `Box` of shape (4,) accepts
     swipes, from start to end; a tap is a swipe that ends where it starts. A `Box` of whole numbers
-    holds pixels. A `Text` takes typed texts and answers.
+    contains pixels. A `Text` accepts typed text and answers.
     """
 
     def __init__(self, space: "gymnasium.Space[Any]") -> None:
         bounded = isinstance(space, spaces.Box) and space.is_bounded()
         if not isinstance(space, spaces.Text) and not (bounded and space.shape in ((2,), (4,))):
             raise ConfigError(
-                f"env.dialect: the action space {space} has neither touches nor texts; a dialect "
-                "needs a bounded Box of 2 numbers (x, y) or 4 (both ends of a swipe), or Text"
+                f"env.dialect does not support the action space {space}; it needs a bounded Box of "
+                "2 numbers (x, y) or 4 (both ends of a swipe), or a Text space"
             )
         self._space = space
         swipes = space.shape == (4,)
@@ -36,7 +36,7 @@ class ScreenActionConverter:
         """Convert a screen action of a type in `accepts` to an action of the space."""
         space = self._space
         if isinstance(space, spaces.Text):
-            assert isinstance(action, Type | AnswerUser), f"{action} is not a text"
+            assert isinstance(action, Type | AnswerUser), f"{action} is not text"
             return read_text(action.text, space)
         assert isinstance(space, spaces.Box), f"{space} has no touches"
         low, extent = self._extent(space)
@@ -55,7 +55,7 @@ class ScreenActionConverter:
             return Type(str(action))
         assert isinstance(space, spaces.Box), f"{space} has no touches"
         low, extent = self._extent(space)
-        # Touch the middle: a touch between two pixels could be rounded to either.
+        # Touch the middle, because a touch between two pixels could be rounded to either.
         middle = 0.5 if np.issubdtype(space.dtype, np.integer) else 0.0
         positions = (np.asarray(action, dtype=np.float64) - low + middle) / extent
         return touch_of(np.clip(positions, 0.0, 1.0))

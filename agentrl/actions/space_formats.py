@@ -38,7 +38,7 @@ _MOST_NAMES = 30
 
 
 class ActionFormat(Protocol):
-    """The text format of one action space; `parse` reads what `format` writes."""
+    """The text format of one action space; `parse` is the inverse of `format`."""
 
     def describe(self) -> str:
         """Describe the answer format, for instructions."""
@@ -95,8 +95,8 @@ class MultiDiscreteFormat:
         given = names if names is not None else [None] * len(counts)
         if len(given) != len(counts):
             raise ConfigError(
-                f"env.translator_kwargs.names={list(given)}: must be {len(counts)} lists, one per "
-                f"component of {space}"
+                f"env.translator_kwargs.names must be {len(counts)} lists, one per component of "
+                f"{space}, got {list(given)}"
             )
         self._names = [
             choice_names(part, count, f"env.translator_kwargs.names[{k}]", start)
@@ -156,7 +156,7 @@ class BoxFormat:
         bounds = zip(self._space.low, self._space.high, strict=True)
         given = zip(self._parameters, self._calls.parse(reply).arguments, bounds, strict=True)
         for name, argument, (low, high) in given:
-            # The error message quotes an argument that is not a number as it was written.
+            # If an argument is not a number, the error message quotes it as it was written.
             value: Any = argument
             with contextlib.suppress(ValueError, RecursionError):
                 parsed = json.loads(argument, parse_constant=lambda _: math.nan)
@@ -216,12 +216,13 @@ def action_format_for(
     """
     if names is not None and isinstance(space, spaces.Box | spaces.Text):
         raise ConfigError(
-            f"env.translator_kwargs.names={list(names)}: {space} has no actions to name"
+            f"env.translator_kwargs.names={list(names)} cannot be used, because {space} has no "
+            "discrete actions to name"
         )
     if parameters is not None and isinstance(space, spaces.Discrete | spaces.Text):
         raise ConfigError(
-            f"env.translator_kwargs.parameters={list(parameters)}: {space} has no components to "
-            "name"
+            f"env.translator_kwargs.parameters={list(parameters)} cannot be used, because {space} "
+            "has no components to name"
         )
     if isinstance(space, spaces.Discrete):
         return DiscreteFormat(space, names, style)
@@ -234,7 +235,7 @@ def action_format_for(
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return StructuredFormat(space, names, parameters, style)
     raise ConfigError(
-        f"the action space {space} has no built-in text format: write a translator "
+        f"the action space {space} has no built-in text format; write a translator "
         "(docs/extending/environment.md)"
     )
 
@@ -242,7 +243,7 @@ def action_format_for(
 def _parts(space: "gymnasium.Space[Any]") -> int:
     if space.shape is None or len(space.shape) != 1:
         raise ConfigError(
-            f"the action space {space} is not one-dimensional: write a translator, or flatten it "
+            f"the action space {space} is not one-dimensional; write a translator, or flatten it "
             "in a wrapper (env.wrappers)"
         )
     return int(space.shape[0])
@@ -255,4 +256,4 @@ def _word(argument: str) -> str:
     try:
         return str(json.loads(argument))
     except ValueError:
-        raise ActionError(f"{quoted(argument)} is not a valid quoted text") from None
+        raise ActionError(f"{quoted(argument)} is not a valid quoted string") from None

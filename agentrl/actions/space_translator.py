@@ -41,14 +41,14 @@ class SpaceTranslator:
             `MultiDiscrete`, `Tuple` or (by key) `Dict` space; None uses numbers.
         parameters: names of an action's components.
         instructions: how to play; the answer format is appended. None gives only the answer format,
-            and an empty text gives nothing at all, for models trained on demonstrations.
+            and an empty string gives no instructions, for models trained on demonstrations.
         show: what the model sees: `observation`, `render` (the image from `render()`), `ansi` (the
             text from `render()`), or several of these. None shows the observation, but if that is a
-            grid of numbers that stand for objects, as in MiniGrid, the image replaces the grid.
+            grid of numbers that represent objects, as in MiniGrid, the image replaces the grid.
         text: Jinja2 template for the observation's text, which may use `observation` and `info`.
             None formats the observation itself.
-        style: how actions are written: `tag` or `tool`. Touches and texts can be written in another
-            dialect, selected by `env.dialect`.
+        style: how actions are written: `tag` or `tool`. Touches and text can be written in a
+            different dialect, selected by `env.dialect`.
         image_layout: axes of the observation's images, such as `chw`, or `nhwc` for several images;
             None for uint8[H, W, 3] or uint8[H, W].
         image_range: values of black and of full brightness in these images; None means [0, 255], or
@@ -82,7 +82,7 @@ class SpaceTranslator:
             self._layout = ImageLayout(image_layout or "hwc", image_range)
         self._gridless: gymnasium.Space[Any] | None = None
         """Observation space whose grids are not shown; None if everything is shown."""
-        # A grid of numbers that stand for objects says little to a model: show the rendered image.
+        # A model cannot read a grid of numbers that represent objects, so show the rendered image.
         if show is None:
             show = "observation"
             has_grid = observation_space is not None and has_symbolic_grid(observation_space)
@@ -129,8 +129,9 @@ class SpaceTranslator:
         if self.render_mode and env.render_mode != self.render_mode:
             known = env.metadata.get("render_modes") or []
             raise ConfigError(
-                f"env.translator_kwargs.show={self._show}: needs the render mode "
-                f"{self.render_mode!r}; the environment has {', '.join(map(str, known)) or 'none'}"
+                f"env.translator_kwargs.show={self._show} needs the render mode "
+                f"{self.render_mode!r}; the environment supports "
+                f"{', '.join(map(str, known)) or 'no render mode'}"
             )
         self._env = env
 
@@ -157,7 +158,7 @@ class SpaceTranslator:
 
         Raises:
             ConfigError: an array is not an image and too large for text.
-            EnvError: the environment renders nothing.
+            EnvError: the environment's `render()` does not return an image or text.
         """
         images: list[Image] = []
         texts = []
@@ -186,7 +187,7 @@ class SpaceTranslator:
         assert self._env is not None, "no environment was attached"
         frame: Any = self._env.render()
         if self.render_mode == "ansi" and isinstance(frame, str):
-            # Put a single colored letter in brackets: a game may mark its cursor only by color.
+            # Put a single colored letter in brackets, as a game may mark its cursor only by color.
             text = _COLORS.sub("", _MARKED.sub(r"[\1]", frame)).strip("\n")
             return Observation(text=text)
         if isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim in (2, 3):
@@ -195,7 +196,7 @@ class SpaceTranslator:
 
     def to_message(self, observation: Observation) -> Message:
         """Write a message with the images followed by the text."""
-        # Text from the environment must not pass for an image placeholder.
+        # Text from the environment must not be mistaken for an image placeholder.
         escaped = observation.text.replace(IMAGE, "<image >")
         text = IMAGE * len(observation.images) + escaped
         if self._dialogue is not None:
@@ -222,7 +223,7 @@ class SpaceTranslator:
         return f"<think>{thought}</think>{reply}" if thought else reply
 
     def no_action(self) -> None:
-        """Return None: a reply without an action does not step the environment."""
+        """Return None, because a reply without an action does not step the environment."""
 
 
 def _checked(show: Sequence[str]) -> tuple[str, ...]:
@@ -234,7 +235,7 @@ def _checked(show: Sequence[str]) -> tuple[str, ...]:
             )
     if not show or len(set(show)) != len(show) or {"render", "ansi"} <= set(show):
         raise ConfigError(
-            f"env.translator_kwargs.show={list(show)}: must not be empty or repeat a source, nor "
-            "contain both render and ansi: an environment renders in one mode"
+            f"env.translator_kwargs.show={list(show)} must not be empty, repeat a source, or "
+            "contain both render and ansi, because an environment renders in one mode"
         )
     return tuple(show)

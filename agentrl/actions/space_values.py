@@ -1,4 +1,4 @@
-"""Values of Gymnasium spaces in replies: names of choices, numbers within bounds, and texts."""
+"""Values of Gymnasium spaces in replies: names of choices, numbers within bounds, and text."""
 
 import re
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ _MOST_CHARACTERS = 40
 
 
 def choice_names(given: Any, count: int, key: str, start: int = 0) -> Sequence[str]:
-    """Return the names of a space's choices; without given names, the space's own numbers."""
+    """Return the names of a space's choices; by default, the space's own numbers."""
     if given is None:
         return Numbers(count, start)
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ConfigError(f"{key}={given!r}: must be a list of {count} names")
+        raise ConfigError(f"{key} must be a list of {count} names, got {given!r}")
     names = tuple(str(name).strip() for name in given)
     if len(names) != count or len(set(names)) != count or not all(names):
-        raise ConfigError(f"{key}={list(names)}: must be {count} unique names")
+        raise ConfigError(f"{key} must be a list of {count} unique names, got {list(names)}")
     if odd := [name for name in names if _MARKS.search(name)]:
         raise ConfigError(
             f"{key}: {odd[0]!r} contains a bracket, a comma or a quote, which delimit calls; "
@@ -56,7 +56,8 @@ def parameter_names(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
     names = tuple(map(str, given))
     if len(names) != count or len(set(names)) != count or not all(n.isidentifier() for n in names):
         raise ConfigError(
-            f"env.translator_kwargs.parameters={list(names)}: must be {count} unique identifiers"
+            f"env.translator_kwargs.parameters must be {count} unique identifiers, got "
+            f"{list(names)}"
         )
     return tuple(name.lower() for name in names)
 
@@ -77,14 +78,16 @@ def write_number(value: Any, low: float, high: float, *, whole: bool) -> str:
 
 
 def read_text(text: str, space: spaces.Text) -> str:
-    """Check that a text belongs to a `Text` space, and return it."""
+    """Check that a string belongs to a `Text` space, and return it."""
     if space.contains(text):
         return text
     if not space.min_length <= len(text) <= space.max_length:
-        problem = f"has {len(text)} characters, must have {space.min_length} to {space.max_length}"
+        problem = (
+            f"has {len(text)} characters; it must have {space.min_length} to {space.max_length}"
+        )
     else:
         letters = "".join(sorted(space.character_set))
         odd = next((c for c in text if c not in space.character_set), "")
         more = "..." if len(letters) > _MOST_CHARACTERS else ""
-        problem = f"contains {odd!r}; its characters are {letters[:_MOST_CHARACTERS]!r}{more}"
+        problem = f"contains {odd!r}; allowed characters are {letters[:_MOST_CHARACTERS]!r}{more}"
     raise ActionError(f"the text {quoted(text)} {problem}")

@@ -51,8 +51,8 @@ class StructuredFormat:
             space = spaces.Dict(dict(zip(self._keys, space.spaces, strict=True)))
         elif parameters is not None:
             raise ConfigError(
-                f"env.translator_kwargs.parameters={list(parameters)}: the components of {space} "
-                "have names"
+                f"env.translator_kwargs.parameters={list(parameters)} cannot be used, because the "
+                f"components of {space} already have names"
             )
         else:
             self._keys = tuple(space.spaces)
@@ -72,7 +72,9 @@ class StructuredFormat:
         else:
             call = json_object(tag_content(reply, "tool_call"), "a JSON object with a name")
             if call.get("name") != _CALL:
-                raise ActionError(f"unknown action {quoted(call.get('name'))}; it is {_CALL!r}")
+                raise ActionError(
+                    f"unknown action {quoted(call.get('name'))}; the only action is {_CALL!r}"
+                )
             given = call.get("arguments", {})
         action = _read(self._space, self._names, given, "")
         return tuple(action[key] for key in self._keys) if self._is_tuple else action
@@ -95,14 +97,14 @@ def _entries(space: "spaces.Dict | spaces.Tuple[Any]", names: Any) -> list[Any]:
         if isinstance(given, list | tuple) and len(given) == len(space.spaces):
             return list(given)
         raise ConfigError(
-            f"env.translator_kwargs.names={names}: must be a list with the names, or null, for "
-            f"each of the {len(space.spaces)} components of {space}"
+            f"env.translator_kwargs.names must be a list with the names, or null, for each of the "
+            f"{len(space.spaces)} components of {space}, got {names}"
         )
     given = {} if names is None else names
     if isinstance(given, Mapping) and set(given) <= set(space.spaces):
         return [given.get(key) for key in space.spaces]
     raise ConfigError(
-        f"env.translator_kwargs.names={names}: must have the keys {', '.join(space.spaces)}"
+        f"env.translator_kwargs.names must have the keys {', '.join(space.spaces)}, got {names}"
     )
 
 
@@ -117,8 +119,8 @@ def _describe(space: "gymnasium.Space[Any]", names: Any, name: str) -> str:
     """Describe the values that a component may have."""
     if isinstance(space, spaces.Dict) and not all(isinstance(key, str) for key in space.spaces):
         raise ConfigError(
-            f"the action space has the keys {list(space.spaces)}, which no JSON object has: write "
-            "a translator (docs/extending/environment.md)"
+            f"the action space has the keys {list(space.spaces)}, but JSON keys must be strings; "
+            "write a translator (docs/extending/environment.md)"
         )
     if isinstance(space, spaces.Dict | spaces.Tuple):
         inside = "; ".join(_describe(part, given, key) for key, part, given in _parts(space, names))
@@ -129,13 +131,14 @@ def _describe(space: "gymnasium.Space[Any]", names: Any, name: str) -> str:
         return f"{name} one of {listed(choice_names(names, int(space.n), key, int(space.start)))}"
     if names is not None:
         raise ConfigError(
-            f"env.translator_kwargs.names.{name}={names}: {space} has no named choices"
+            f"env.translator_kwargs.names.{name}={names} cannot be used, because {space} has no "
+            "choices to name"
         )
     if isinstance(space, spaces.Text):
         return f"{name} a text"
     if not isinstance(space, _NUMBERS):
         raise ConfigError(
-            f"the component {name!r} of the action space, {space}, has no built-in text format: "
+            f"the component {name!r} of the action space, {space}, has no built-in text format; "
             "write a translator (docs/extending/environment.md)"
         )
     low, high, whole = _bounds(space)
@@ -175,7 +178,7 @@ def _read(space: "gymnasium.Space[Any]", names: Any, value: Any, name: str) -> A
         return start + read_choice(word, choice_names(names, int(space.n), "", start), name)
     if isinstance(space, spaces.Text):
         if not isinstance(value, str):
-            raise ActionError(f"{name} is {quoted(value)}, not a text")
+            raise ActionError(f"{name} is {quoted(value)}, not a string")
         return read_text(value, space)
     low, high, whole = _bounds(space)
     numbers = np.array(_read_numbers(value, low, high, whole, name), dtype=space.dtype)
@@ -193,7 +196,7 @@ def _read_numbers(value: Any, low: Any, high: Any, whole: bool, name: str) -> An
 def _listed(value: Any, count: int, name: str) -> list[Any]:
     if isinstance(value, list) and len(value) == count:
         return value
-    raise ActionError(f"{name}: {quoted(value)} is not a list of {count}")
+    raise ActionError(f"{name}: {quoted(value)} is not a list of length {count}")
 
 
 def _write(space: "gymnasium.Space[Any]", names: Any, value: Any) -> str:

@@ -1,7 +1,7 @@
 """Dialects of verbs with named arguments, defined by a table of verbs.
 
 A verb's arguments follow from its action: a touch takes its points, typing or opening an app takes
-one text, and finishing takes an outcome. Subclasses override methods where they differ.
+one string, and finishing takes an outcome. Subclasses override methods where they differ.
 """
 
 from abc import abstractmethod
@@ -66,7 +66,7 @@ class VerbDialect(Dialect):
 
     @abstractmethod
     def scale(self, screen: Screen) -> CoordinateScale:
-        """Return the scale of the numbers that stand for positions on a screen."""
+        """Return the scale of the numbers that represent positions on a screen."""
 
     def label(self, name: str) -> str:
         """Return the name of a verb for messages."""
@@ -110,7 +110,7 @@ class VerbDialect(Dialect):
         return reply_values.point(value, f"{label}: {key}")
 
     def text(self, name: str, given: Mapping[str, Any]) -> str:
-        """Read the text of a verb that takes one."""
+        """Read the text argument of a verb that takes one."""
         (key,) = self.verbs[name].takes
         return reply_values.typed_text(given[key], f"{self.label(name)}: {key}")
 
@@ -128,7 +128,7 @@ class VerbDialect(Dialect):
         names = {verb.does: name for name, verb in self.verbs.items() if verb.description}
         name = names.get(action) or names.get(type(action))
         if name is None:
-            raise ActionError(f"{type(self).__name__} cannot say {action}")
+            raise ActionError(f"{type(self).__name__} cannot express {action}")
         takes = self.verbs[name].takes
         match action:
             case PointTouch() | PathTouch():

@@ -222,7 +222,7 @@ def test_a_translator_without_dialects_is_a_mistake() -> None:
 
 
 def test_a_space_without_touches_is_a_mistake() -> None:
-    with pytest.raises(ConfigError, match="neither touches nor texts"):
+    with pytest.raises(ConfigError, match="does not support the action space"):
         open_translator(resolve_env(EnvConfig(id="Taxi-v4", dialect="autoglm")))
 
 

@@ -32,8 +32,8 @@ _REASON = re.compile(r"^Reason:(.*)$", re.MULTILINE)
 _TOP, _LEFT, _MIDDLE, _RIGHT, _BOTTOM = (0.5, 0.0), (0.0, 0.5), (0.5, 0.5), (1.0, 0.5), (0.5, 1.0)
 # End points of swipes that start in the middle and reveal more on the named side.
 _SCROLLS = {"down": _TOP, "up": _BOTTOM, "right": _LEFT, "left": _RIGHT}
-# Start and end of AndroidWorld's own swipes. For up and down, the finger moves in the named
-# direction; for left and right, against it.
+# Start and end of AndroidWorld's own swipes. The finger moves in the named direction for up and
+# down, but against it for left and right.
 _SWIPES = {
     "down": (_TOP, _BOTTOM),
     "up": (_BOTTOM, _TOP),
@@ -106,7 +106,7 @@ _VERBS: Mapping[str, Verb] = {
 class AndroidWorldJSON(VerbDialect):
     """The format of google-research/android_world, `env/json_action.py`, with M3A's prompt.
 
-    Points are device pixels. `index` is refused, because elements are not numbered here. As in
+    Points are in device pixels. `index` is rejected, because elements are not numbered here. As in
     AndroidWorld, a scroll or swipe has a direction but no points. A prompt contains one screen;
     earlier steps are listed in its text.
 
@@ -130,17 +130,17 @@ class AndroidWorldJSON(VerbDialect):
             )
         given = reply_values.json_object(pieces[1], "a JSON object with an action_type")
         name = reply_values.one_of(given.pop("action_type", None), "action_type", self.verbs)
-        # AndroidWorld's agents may refer to elements of the accessibility tree, which we do not
-        # show.
+        # AndroidWorld's agents may refer to elements of the accessibility tree, but we don't show
+        # it.
         if "index" in given:
-            raise ActionError(f"{name}: elements have no index here; use x and y")
+            raise ActionError(f"{name}: index is not supported; use x and y")
         return self.read(name, given, screen)
 
     def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
         if "direction" in given:
             way = reply_values.one_of(given["direction"], f"{name}: direction", _SCROLLS)
             return [_MIDDLE, _SCROLLS[way]] if name == "scroll" else list(_SWIPES[way])
-        # Round fractions down: they lie within a pixel.
+        # Round fractions down, because they lie within a pixel.
         numbers = reply_values.point([given["x"], given["y"]], name)
         pixel = math.floor(numbers[0]), math.floor(numbers[1])
         return [self.scale(screen).position(pixel, name)]
@@ -153,7 +153,7 @@ class AndroidWorldJSON(VerbDialect):
                 across, down = (x2 - x1) * screen.size[0], (y2 - y1) * screen.size[1]
                 ways = ("left", "right") if abs(across) > abs(down) else ("up", "down")
                 moves_forward = (across if abs(across) > abs(down) else down) > 0
-                # A scroll names the side it reveals more of, so the finger moves the other way.
+                # A scroll names the side that it reveals, so the finger moves the other way.
                 return "scroll", {"direction": ways[not moves_forward]}
             case PointTouch(x, y):
                 return name, dict(zip("xy", self.scale(screen).numbers(x, y), strict=True))
@@ -164,7 +164,7 @@ class AndroidWorldJSON(VerbDialect):
         return f"Reason: {thought}\nAction: {said}" if thought else f"Action: {said}"
 
     def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
-        """Return an empty text: each message contains the prompt."""
+        """Return an empty string, because each message contains the prompt."""
         return ""
 
     def opening(

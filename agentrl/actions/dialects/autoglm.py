@@ -37,7 +37,7 @@ _POINT = "The element is a list of 2 integers, representing the coordinates of t
 
 
 def _about(text: str, example: str, title: str = "Example") -> str:
-    """Write the description of a verb with an example, as in the prompt."""
+    """Format the description of a verb with an example, as in the prompt."""
     return f"{text}\n  **{title}**:\n  <answer>\n  {example}\n  </answer>"
 
 
@@ -137,8 +137,8 @@ class AutoGLM(VerbDialect):
     r"""The format of zai-org/Open-AutoGLM, `phone_agent/config/prompts_en.py`, of February 2026.
 
     The prompt also lists actions that only the Chinese prompt has. The conversation keeps the text
-    of earlier turns, without screens. Quotes inside a text may be written with or without
-    backslashes: Open-AutoGLM's parser takes everything up to the last quote.
+    of earlier turns, without screens. Quotes inside typed text may be written with or without
+    backslashes, because Open-AutoGLM's parser takes everything up to the last quote.
 
     Args:
         outside: `refuse` rejects a position outside the screen, `clamp` moves it to the edge.
@@ -158,7 +158,7 @@ class AutoGLM(VerbDialect):
         # Open-AutoGLM also finds the call without the tags.
         else:
             text = reply.rpartition("</think>")[2].strip()
-        # Open-AutoGLM takes a text up to the last quote without parsing it.
+        # Open-AutoGLM takes typed text up to the last quote without parsing it.
         typed = _TYPED.fullmatch(text)
         if typed is not None and not _NEXT_CALL.search(typed[1]):
             said = decode_text(typed[1]) if _LITERAL.fullmatch(typed[1]) else typed[1]
@@ -220,7 +220,7 @@ class AutoGLM(VerbDialect):
         return f"{shown}{task}"
 
     def following(self, shown: str) -> str:
-        """Write the screen, and its title, which stays when the screen is left out."""
+        """Write the screen and its title; the title stays when the screen is left out."""
         return f"{shown}** Screen Info **"
 
 

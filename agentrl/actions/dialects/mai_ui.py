@@ -38,7 +38,7 @@ class MAIUI(MobileUse):
         outside: `refuse` rejects a position outside the screen, `clamp` moves it to the edge.
         thinking: whether replies begin with reasoning in `<thinking>` tags.
         ask_user: whether the prompt also offers `ask_user` and `double_click`.
-        apps: names of apps for `open`, listed in the prompt; empty leaves the list out.
+        apps: names of apps for `open`, to be listed in the prompt; if empty, there is no list.
 
     Raises:
         ConfigError: `apps` is not a list.
@@ -105,14 +105,14 @@ class MAIUI(MobileUse):
     ) -> None:
         super().__init__(outside)
         if isinstance(apps, str):
-            raise ConfigError(f"env.dialect_kwargs.apps={apps!r} must be a list of names")
+            raise ConfigError(f"env.dialect_kwargs.apps must be a list of names, got {apps!r}")
         self._thinking, self._ask_user, self._apps = thinking, ask_user, tuple(apps)
 
     def scale(self, screen: Screen) -> CoordinateScale:
         return CoordinateScale(sides=(999, 999), clamp=self.clamp)
 
     def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
-        """See VerbDialect.points; a `swipe` by direction ends at the edge of the screen at most."""
+        """See VerbDialect.points; a `swipe` by direction stops at the edge of the screen."""
         if name != "swipe":
             return super().points(name, given, screen)
         label, x, y = self.label(name), 0.5, 0.5

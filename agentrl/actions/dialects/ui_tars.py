@@ -97,7 +97,7 @@ class UITars(VerbDialect):
         # UI-TARS models often leave out the backslash before a quote.
         if (typed := _TEXT_CALL.fullmatch(text)) is not None:
             if _OPEN_END.search(typed[2]):
-                raise ActionError(f"{quoted(text)} does not end with its only text")
+                raise ActionError(f"{quoted(text)} has an unescaped quote in its text")
             name, given["content"] = typed[1], decode_text(typed[2])
         else:
             name, arguments = parse_call(text)
@@ -108,7 +108,7 @@ class UITars(VerbDialect):
         return self.read(name, given, screen)
 
     def keys(self, name: str, given: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
-        """See VerbDialect.keys; a `scroll` without an end has a direction."""
+        """See VerbDialect.keys; a `scroll` without an end point has a direction."""
         if name == "scroll" and "end_box" not in given:
             return ("start_box", "direction"), ()
         return super().keys(name, given)
@@ -138,7 +138,7 @@ class UITars(VerbDialect):
         return f"Thought: {thought}\n{said}" if thought else said
 
     def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
-        """Return an empty text: the first message contains the prompt."""
+        """Return an empty string, because the first message contains the prompt."""
         return ""
 
     def opening(
