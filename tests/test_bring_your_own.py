@@ -66,7 +66,7 @@ PARTS = (
         settings=("path=llava",),
         old='(self._side // vision["patch_size"]) ** 2',
         new='(self._side // vision["patch_size"]) ** 2 - 1',
-        reason="but the model's own processor writes 16",
+        reason="but the model's own processor produces 16",
     ),
     Part(
         kind="chat",

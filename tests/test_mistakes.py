@@ -123,8 +123,8 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("rewards=[{function: 'nothing.py:reward'}]", ["nothing.py", "no such file"]),
         ("algorithm.name=gropo", ["gropo", "did you mean 'grpo'"]),
         ("model.path=/no/such/folder", ["/no/such/folder", "no such folder"]),
-        ("model.tiny={layers: -3}", ["model.tiny.layers=-3", "above 0"]),
-        ("model.tiny={heads: two}", ["model.tiny.heads='two'", "whole number"]),
+        ("model.tiny={layers: -3}", ["model.tiny.layers must be a whole number above 0, got -3"]),
+        ("model.tiny={heads: two}", ["model.tiny.heads must be a whole number", "'two'"]),
         ("model.tiny={hiden: 64}", ["hiden", "did you mean 'hidden'"]),
         ("warm_start.player=expret", ["expret", "did you mean 'expert'"]),
         ("logging=[consol]", ["consol", "did you mean 'console'"]),
@@ -200,7 +200,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ('run.name="a\\nb"', [r"run.name='a\nb'", "no slash, control character"]),
         ('run.name="\\e[2J"', [r"run.name='\x1b[2J'", "plain folder name"]),
         (f"run.name={'x' * 256}", ["run.name='xxx", "at most 255 bytes"]),
-        ("rollout.temperature=2.5", ["rollout.temperature=2.5", "engine=vllm accepts at most 2"]),
+        ("rollout.temperature=2.5", ["rollout.temperature=2.5", "engine=vllm; the maximum is 2"]),
     ],
 )
 def test_a_mistake_gets_one_message(override, words, tmp_path, capsys, small_machine):
@@ -256,7 +256,7 @@ def test_a_model_missing_from_the_hub_is_reported_before_anything_starts(
     out, said = capsys.readouterr()
     assert not out
     assert said.startswith(
-        "ConfigError: model.path=owner/model: no such folder, and the Hugging Face Hub "
+        "ConfigError: model.path=owner/model is not a folder, and the Hugging Face Hub "
     )
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
@@ -283,7 +283,7 @@ def test_truncated_weights_are_reported(length, tmp_path, capsys):
     file.write_bytes(file.read_bytes()[:length])
     job = ["train", GAME, f"model.path={file.parent}", f"run.dir={tmp_path / 'runs'}"]
     assert run(job) == 2
-    assert capsys.readouterr().err.startswith(f"ConfigError: {file}: cannot be read as weights")
+    assert capsys.readouterr().err.startswith(f"ConfigError: {file} cannot be read as weights")
     assert not (tmp_path / "runs").exists()
 
 

@@ -34,7 +34,7 @@ class PatchOnImport(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Let the module's own loader apply the patch first; finding a module changes nothing."""
+        """Make the module's loader apply the patch first; finding a module alone does not."""
         if name not in _PATCHED:
             return None
         spec = PathFinder.find_spec(name, path, target)
@@ -74,7 +74,7 @@ def patch_broken_imports() -> None:
 
 
 def _is_broken(package: str, pattern: str) -> bool:
-    """Whether a package is installed but its compiled library cannot be loaded."""
+    """Return whether a package is installed but its compiled library cannot be loaded."""
     import torch
 
     spec = importlib.util.find_spec(package)

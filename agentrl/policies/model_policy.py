@@ -1,4 +1,4 @@
-"""Policies that play with a model, in a local engine or on a chat completions server."""
+"""Policies that play with a model in a local engine or on a chat completions server."""
 
 import asyncio
 import hashlib
@@ -16,7 +16,7 @@ from agentrl.types import Image, Message, Prompt, Reply
 
 
 def turn_seed(episode: int, turn: int) -> int:
-    """Derive a turn's sampling seed, in [0, 2^63), by a stable hash of episode seed and turn."""
+    """Derive a turn's sampling seed, in [0, 2^63), from a stable hash of episode seed and turn."""
     digest = hashlib.blake2b(f"{episode}/{turn}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
@@ -95,7 +95,7 @@ class ChatPolicy:
 
 @dataclass(slots=True, kw_only=True)
 class _Exchange:
-    """A message and its reply, if there is one yet, in the API's format."""
+    """A message and its reply (None until it arrives) in the API's format."""
 
     message: Message
     """The message, with its images resized for sending."""
@@ -130,7 +130,7 @@ class ChatSession:
         policy = self._policy
         if message.system is not None and not self._exchanges:
             self._preamble = self._system(message.system)
-        # Use a thread: scaling and compressing a screen takes tens of milliseconds.
+        # Use a thread, because scaling and compressing a screen takes tens of milliseconds.
         messages, images = await asyncio.to_thread(
             self._messages, self._history.with_memory(message)
         )
@@ -156,7 +156,7 @@ class ChatSession:
         return [{"role": "system", "content": text}] if text else []
 
     def _messages(self, message: Message) -> tuple[list[Part], tuple[Image, ...]]:
-        """Return a request's messages, of which `message` is the last, and their images."""
+        """Return a request's messages, ending with `message`, and their images."""
         scale = self._policy.scale
         if scale is not None:
             message = _scaled(message, scale)
@@ -178,4 +178,4 @@ class ChatSession:
         return messages, images
 
     def close(self) -> None:
-        """Do nothing: the server keeps no state between turns."""
+        """Do nothing, because the server keeps no state between turns."""

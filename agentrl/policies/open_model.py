@@ -38,13 +38,13 @@ def open_scaler(model: ModelConfig) -> Callable[[Image], Image]:
 
 
 def scaled_size(model: ModelConfig, size: tuple[int, int]) -> tuple[int, int]:
-    """Return the size to which `open_scaler` resizes an image of this width and height."""
+    """Return the size to which `open_scaler` resizes an image of the given width and height."""
     target = (model.image_size[0], model.image_size[1]) if model.image_size else None
     return target_size(size, target, model.max_pixels, 1)
 
 
 def resize_for(dialect: Dialect, model: ModelConfig, encoder: ChatEncoder | None) -> Resize:
-    """Return the resize that a dialect's model applies to screens."""
+    """Return a function that computes the size to which a dialect's model resizes screens."""
     if encoder is not None:
         return lru_cache(maxsize=32)(encoder.seen_size)
     return lambda size: dialect.served_size(scaled_size(model, size))
@@ -77,8 +77,8 @@ def check_engine_for(
     why = engine_class(rollout).why_not_train(folder, family_of(folder, model.adapter), gpus)
     if why is not None:
         raise ConfigError(
-            f"rollout.engine={rollout.engine}: {model.path} cannot be trained with it: {why}; "
-            "rollout.engine=hf can"
+            f"rollout.engine={rollout.engine} cannot be used to train {model.path} because {why}; "
+            "set rollout.engine=hf"
         )
 
 
@@ -108,7 +108,7 @@ def open_engine(
     Args:
         rollout: selects the engine.
         model: selects dtype, attention, family and LoRA adapters.
-        folder: the result of `resolve_model`; None for an engine that needs no model.
+        folder: the folder from `resolve_model`; None for an engine that needs no model.
         seed: see `EngineSettings`.
         version: version of the weights in the folder.
         backend: see `EngineSettings`.
@@ -137,9 +137,9 @@ def open_engine(
 
 
 async def served_model_name(rollout: RolloutConfig) -> str:
-    """Return the name of a server's model. This requests a first reply."""
+    """Return the name of a server's model, after requesting a first reply."""
     engine = open_engine(rollout, ModelConfig(), None)
-    assert isinstance(engine, ChatEngine), "a model without a folder is behind a server"
+    assert isinstance(engine, ChatEngine), "a model without a folder must be on a server"
     try:
         await engine.start()
     finally:

@@ -20,8 +20,8 @@ from agentrl.types import IMAGE, Prompt
 class TrainedReward:
     """Batch function that scores conversations with a model from `agentrl train-reward-model`.
 
-    Each scoring process loads the model when it scores its first episode. For large models, let a
-    single process serve the model (`agentrl serve-reward`).
+    Each scoring process loads the model when it scores its first episode. Serve large models from a
+    single process (`agentrl serve-reward`).
 
     Args:
         path: a run of `agentrl train-reward-model`, or a model's folder.
@@ -46,7 +46,7 @@ class TrainedReward:
         max_pixels: int | None = None,
     ) -> None:
         if dtype not in ("float32", "bfloat16"):
-            raise ConfigError(f"rewards: dtype={dtype!r} must be float32 or bfloat16")
+            raise ConfigError(f"rewards: dtype must be float32 or bfloat16, got {dtype!r}")
         run = Path(path).expanduser()
         self._folder, settings = _model_in(run), ModelConfig()
         if self._folder != run and (run / "config.yaml").is_file():
@@ -129,9 +129,9 @@ def _model_in(path: Path) -> Path:
     folder = path / "model" if (path / "model" / "config.json").is_file() else path
     if not (folder / "config.json").is_file():
         raise ConfigError(
-            f"rewards: path={path}: is neither a model's folder nor a run that has exported its "
-            "model (agentrl train-reward-model)"
+            f"rewards: path={path} is neither a model's folder nor a run of agentrl "
+            "train-reward-model that has exported its model"
         )
     if SCORE not in open_files(folder):
-        raise ConfigError(f"rewards: path={path}: is not a reward model: it has no {SCORE}")
+        raise ConfigError(f"rewards: path={path} is not a reward model, as it has no {SCORE}")
     return folder

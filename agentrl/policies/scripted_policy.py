@@ -1,4 +1,4 @@
-"""Policy that plays with a scripted player; its replies can be encoded as if sampled by a model."""
+"""A policy that plays with a scripted player, whose replies can be encoded as if sampled."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,11 +21,11 @@ class ScriptedPolicy:
 
     Args:
         player: provides the replies.
-        encoder: encoder of the model that learns from the replies; without an encoder, answers have
-            no token ids.
+        encoder: encoder of the model to train on the replies; without an encoder, answers have no
+            token ids.
         history: part of the conversation to include in each prompt; None includes all.
         scale: resizes images if there is no encoder; None keeps their size.
-        max_tokens: maximum tokens of a reply that a model learns from; None for no limit.
+        max_tokens: maximum number of tokens in a reply; None for no limit.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ def encode_as_sampled(
 
 
 def reply_ids_within(max_tokens: int | None, encoder: ChatEncoder, text: str) -> tuple[int, ...]:
-    """Encode a reply that a model is to learn, within the token limit."""
+    """Encode a reply for training; raise ConfigError if it exceeds the token limit."""
     ids = encoder.reply_ids(text)
     if max_tokens is not None and len(ids) > max_tokens:
         raise ConfigError(
-            f"rollout.max_new_tokens={max_tokens}: the warm start trains on {quoted(text)}, which "
-            f"has {len(ids)} tokens; set max_new_tokens somewhat above that"
+            f"rollout.max_new_tokens={max_tokens} is too low; the warm start trains on "
+            f"{quoted(text)}, which has {len(ids)} tokens. Set it somewhat higher than that"
         )
     return ids

@@ -73,8 +73,8 @@ class TinySizes:
     merge: int = 1
     """Side of a token in patches."""
     rope_theta: float = 4.0
-    """M-RoPE gives the width the lowest frequencies: with the usual 10,000, a model of this size
-    cannot distinguish the columns of a small image."""
+    """Base of M-RoPE, which gives the width the lowest frequencies. With the usual 10,000, a model
+    of this size cannot distinguish the columns of a small image."""
     image_mean: float = 0.93
     """Mean of the pixels in [0, 1], set to the background of a light screen so that content stands
     out."""
@@ -90,7 +90,7 @@ class TinySizes:
 
 
 def build(folder: Path, seed: int, **sizes: Any) -> Path:
-    """Write a new tiny model; the same arguments write the same bytes.
+    """Write a new tiny model; the same arguments always write the same bytes.
 
     Args:
         folder: created if it does not exist.
@@ -136,27 +136,27 @@ def _write_settings(folder: Path, sizes: TinySizes) -> "Qwen2_5_VLConfig":
 
 
 def parse_sizes(sizes: dict[str, Any]) -> TinySizes:
-    """Parse sizes, with defaults for sizes that are not given."""
+    """Parse sizes, with defaults for those not given."""
     known = [field.name for field in dataclasses.fields(TinySizes)]
     for name in sizes:
         if name not in known:
-            raise ConfigError(f"model.tiny.{name}: no such size{known_names(name, known)}")
+            raise ConfigError(f"model.tiny.{name} does not exist{known_names(name, known)}")
         is_integer = isinstance(getattr(TinySizes(), name), int)
         value, kind = sizes[name], int if is_integer else int | float
         if name != "words" and not (
             type(value) is not bool and isinstance(value, kind) and value > 0
         ):
             what = "a whole number" if is_integer else "a number"
-            raise ConfigError(f"model.tiny.{name}={value!r}: must be {what} above 0")
+            raise ConfigError(f"model.tiny.{name} must be {what} above 0, got {value!r}")
     result = TinySizes(**sizes)
     if isinstance(result.words, str) or not all(w and isinstance(w, str) for w in result.words):
-        raise ConfigError(f"model.tiny.words={result.words!r}: must be a list of quoted words")
+        raise ConfigError(f"model.tiny.words must be a list of strings, got {result.words!r}")
     # vLLM's attention on the CPU supports only head sizes of 32, 64, ...
     if result.hidden % (32 * result.heads) or result.vision_hidden % (4 * result.vision_heads):
         raise ConfigError(
             f"model.tiny: hidden={result.hidden} must be a multiple of 32*heads="
-            f"{32 * result.heads}, vision_hidden={result.vision_hidden} of 4*vision_heads="
-            f"{4 * result.vision_heads}"
+            f"{32 * result.heads}, and vision_hidden={result.vision_hidden} a multiple of "
+            f"4*vision_heads={4 * result.vision_heads}"
         )
     if result.heads % result.kv_heads:
         raise ConfigError(
@@ -200,7 +200,7 @@ def _config(sizes: TinySizes) -> "Qwen2_5_VLConfig":
         "spatial_merge_size": sizes.merge,
         "temporal_patch_size": 2,
         "window_size": 4 * sizes.patch * sizes.merge,
-        # Images are small: every block uses full attention.
+        # Images are small, so every block uses full attention.
         "fullatt_block_indexes": list(range(sizes.vision_depth)),
     }
     return Qwen2_5_VLConfig(
@@ -262,7 +262,7 @@ def _save_processor(folder: Path, sizes: TinySizes) -> None:
 
 
 def pieces(words: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return single-token texts other than bytes and special tokens, ordered by id."""
+    """Return the tokens other than bytes and special tokens, ordered by id."""
     positions = [f"{hundredth / 100:.2f}" for hundredth in range(101)]
     spaced = [f" {word}" for word in (*_WORDS, *map(str, range(10)))]
     own = (*_GRAMMAR, *_ROLES, *positions, *_WORDS, *spaced)
@@ -277,7 +277,7 @@ def token_ids(words: Sequence[str] = ()) -> dict[str, int]:
 
 
 def _byte_characters() -> list[str]:
-    # As in GPT-2, bytes without a visible character are shown as characters from 256 on.
+    # As in GPT-2, bytes without a visible character are mapped to characters from 256 on.
     shown = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = iter(range(0x100, 0x200))
     return [chr(byte if byte in shown else next(hidden)) for byte in range(256)]

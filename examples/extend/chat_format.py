@@ -30,7 +30,7 @@ class Names(ChatFormat):
     def open(cls, model: ChatModel) -> Names:
         """Create the format for a model whose tokenizer has the end token."""
         if _END not in model.token_ids:
-            raise ConfigError(f"model.path={model.path}: its tokenizer has no {_END}")
+            raise ConfigError(f"model.path={model.path}: the tokenizer has no {_END}")
         return cls(model.token_ids[_END])
 
     def first(self, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:

@@ -33,7 +33,7 @@ class PlainEngine(TokenEngine):
     async def generate(self, prompt, sampling):
         async with self._lock, asyncio.timeout(self.settings.deadline_s):
             if self._model is None:
-                raise EngineError("the engine is not started, or closed")
+                raise EngineError("the engine has not been started or was closed")
             return await asyncio.to_thread(self._sample, prompt, sampling)
 
     def _sample(self, prompt, sampling):

@@ -57,7 +57,12 @@ def test_the_capabilities_of_built_in_engines_are_consistent(name):
         ("< sampling.max_new_tokens", "<= 8", checks.check_replies, "9 tokens"),
         ("check_header(self._model, path)", "pass", checks.check_weights, "lacks a weight"),
         ("self._version = version", "pass", checks.check_weights, "version 0"),
-        ("self._model.load_state_dict", "dict", checks.check_weights, "published was|differ by"),
+        (
+            "self._model.load_state_dict",
+            "dict",
+            checks.check_weights,
+            "published|differ by",
+        ),
         ("self._model = None\n", "pass\n", checks.check_close, "still answers"),
     ],
 )
@@ -100,7 +105,7 @@ def test_an_engine_derived_from_vllm_adds_its_arguments_to_those_of_vllm():
     [("vllm", "tensor_parallel_size"), ("vllm", "data_parallel_size"), ("sglang", "pp_size")],
 )
 def test_an_engine_is_divided_among_whole_gpus(engine, name, size):
-    with pytest.raises(ConfigError, match=rf"engine_kwargs\.{name}={size!r}: must be a whole"):
+    with pytest.raises(ConfigError, match=rf"engine_kwargs\.{name} must be a whole.*got {size!r}"):
         ENGINE.resolve(engine).num_gpus({name: size})
     assert ENGINE.resolve(engine).num_gpus({name: 2}) == 2
 
@@ -109,7 +114,9 @@ def test_an_engine_is_divided_among_whole_gpus(engine, name, size):
     "settings", [{"speculative_config": {"method": "ngram"}}, {"spec_method": "ngram"}]
 )
 def test_vllm_refuses_speculative_decoding_before_it_starts(settings):
-    with pytest.raises(ConfigError, match=rf"{next(iter(settings))}: vLLM cannot ban tokens"):
+    with pytest.raises(
+        ConfigError, match=rf"{next(iter(settings))} is not supported; vLLM cannot ban"
+    ):
         ENGINE.resolve("vllm").check(RolloutConfig(engine="vllm", engine_kwargs=settings))
 
 

@@ -56,8 +56,8 @@ def test_the_example_of_a_chat_format_passes() -> None:
             "lie",
             '(self._side // vision["patch_size"]) ** 2',
             '(self._side // vision["patch_size"]) ** 2 - 1',
-            "announces 15 image tokens for an image of 56x56 pixels, but the model's own processor "
-            "writes 16",
+            "num_image_tokens returns 15 for an image of 56x56 pixels, but the model's own "
+            "processor produces 16",
         ),
         ("colors", "255 - self._mean", "255 - 0.2 - self._mean", "log-probabilities differ"),
         ("bans", "(self.image_token_id,)\n", "()\n", "a policy could sample an image"),
@@ -75,7 +75,7 @@ def test_a_job_with_an_adapter_that_lies_fails_before_any_work(llava: Path, tmp_
     file = broken(tmp_path, "model_adapter", "job", (edit, f"{edit} + 1"))
     settings = [f"model.path={llava}", f"model.adapter={file}:Llava", "rollout.engine=hf"]
     job = configuration.load("number_game", [*settings, "model.chat=chatml"])
-    with pytest.raises(ConfigError, match=r"announces 17 image tokens .* processor writes 16"):
+    with pytest.raises(ConfigError, match=r"num_image_tokens returns 17 .* processor produces 16"):
         check_lengths(plan_play(job), job.warm_start, [])
 
 

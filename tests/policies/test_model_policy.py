@@ -87,10 +87,10 @@ async def test_a_full_context_ends_the_conversation(encoder: ChatEncoder) -> Non
 @pytest.mark.parametrize(
     ("last", "logprobs", "message"),
     [
-        (258, (-1.0, float("nan")), "258 with the log-probability nan"),
+        (258, (-1.0, float("nan")), "258 with log-probability nan"),
         (258, (-1.0,), "2 tokens and 1 log-p"),
-        (-1, (-1.0, -0.5), "the token -1 .* ids are 0 to "),
-        (10**6, (-1.0, -0.5), "the token 1000000 .* ids are 0 to "),
+        (-1, (-1.0, -0.5), "token -1 .* ids must be 0 to "),
+        (10**6, (-1.0, -0.5), "token 1000000 .* ids must be 0 to "),
     ],
 )
 async def test_a_reply_that_cannot_be_trained_on_is_an_engine_error(
@@ -149,7 +149,7 @@ async def test_engines_open_by_name_and_report_unknown_arguments(tiny_vlm: Path)
     model = ModelConfig(path=str(tiny_vlm), image_size=[84, 140])
     with pytest.raises(ConfigError, match="no_such"):
         open_engine(RolloutConfig(engine="hf", engine_kwargs={"no_such": 1}), model, tiny_vlm)
-    with pytest.raises(ConfigError, match="engine=vllm accepts at most 2"):
+    with pytest.raises(ConfigError, match="engine=vllm; the maximum is 2"):
         open_engine(RolloutConfig(engine="vllm", temperature=3.0), model, tiny_vlm)
     engine = open_engine(
         RolloutConfig(engine="hf", engine_kwargs={"device": "cpu"}), model, tiny_vlm

@@ -136,7 +136,7 @@ async def test_a_flipped_bit_is_detected_and_the_engine_stops_answering(
     """The last of this engine's tests."""
     config.train.check_weights = True
     learner = Learner(LearnerSettings.of(config), tiny_vlm)
-    with pytest.raises(EngineError, match="published was"):
+    with pytest.raises(EngineError, match="learner published"):
         await send(learner, engine, 20, link=Tampering)
     with pytest.raises(EngineError, match="version 20"):
         await ask(engine, prompts(encoder))
@@ -239,7 +239,7 @@ async def test_weights_reach_a_sleeping_engine_by_ipc(encoder, config, tiny_vlm,
     try:
         await ask(shared, asked)
         await shared.sleep()
-        with pytest.raises(EngineError, match="it is asleep"):
+        with pytest.raises(EngineError, match="the engine is asleep"):
             await ask(shared, asked[:1])
         await send(learner, shared, 1, transport="ipc")
         check_against_transformers(other, asked, await ask(shared, asked))
@@ -316,7 +316,7 @@ async def test_checksums_of_adapters_are_verified(adapted, encoder, tiny_vlm, co
         about = opened.metadata()
     tensors = {name: tensor + 1 for name, tensor in load_file(file).items()}
     save_file(tensors, file, metadata=about)
-    with pytest.raises(EngineError, match="published was"):
+    with pytest.raises(EngineError, match="learner published"):
         await adapted.load_adapter(folder, 5)
     with pytest.raises(EngineError, match="version 5"):
         await ask(adapted, prompts(encoder))

@@ -1,8 +1,8 @@
 """Encode messages and images as token ids, exactly once.
 
 A chat format determines the tokens around messages. Special tokens are inserted as ids and
-everything else is encoded as plain text, so that no text from a game or a model can pass for a
-special token.
+everything else is encoded as plain text, so that no text from a game or a model can be mistaken for
+a special token.
 """
 
 import itertools
@@ -57,7 +57,7 @@ class ChatEncoder:
         chat_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.model_adapter: ModelAdapter = adapter_for(path, adapter)
-        with boundary(ConfigError, f"model.path={path}: it cannot be used for chats"):
+        with boundary(ConfigError, f"model.path={path} cannot be used for chats"):
             self._tokenizer = _open_tokenizer(path)
             self._image_size = (image_size[0], image_size[1]) if image_size else None
             self._max_pixels = max_pixels
@@ -82,8 +82,8 @@ class ChatEncoder:
             names |= self.chat_format.protected
             self._markers = re.compile("|".join(re.escape(n) for n in sorted(names)) or r"(?!)")
             self._closing = self.ids(self.chat_format.closing())
-            # Cache the ids of messages: many environments send one image with the same text every
-            # turn.
+            # Cache the ids of messages, because many environments send one image with the same text
+            # every turn.
             self._question_ids = lru_cache(maxsize=256)(
                 lambda role, parts: self.ids(
                     self._with_margins(self.chat_format.following(role, parts))
@@ -91,34 +91,34 @@ class ChatEncoder:
             )
 
     def single_tokens(self, texts: Iterable[str]) -> tuple[int, ...]:
-        """Return the ids of texts that are single tokens of the model, such as `</tool_call>`."""
+        """Return the ids of those strings that are single tokens, such as `</tool_call>`."""
         ids = map(self._tokenizer.token_to_id, texts)
         return tuple(id for id in ids if id is not None)
 
     def seen_size(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Return the width and height to which an image of this width and height is scaled."""
+        """Return the width and height to which an image of the given size is scaled."""
         blank = np.zeros((size[1], size[0], 3), np.uint8)
         seen = self.scale(blank)
         return seen.shape[1], seen.shape[0]
 
     def text_ids(self, text: str) -> tuple[int, ...]:
-        """Encode plain text; text that looks like a special token stays text."""
+        """Encode plain text; text that looks like a special token is encoded as text."""
         cuts = [0, *(match.start() + 1 for match in self._markers.finditer(text)), len(text)]
         pieces = [text[a:b] for a, b in itertools.pairwise(cuts)]
         encode = self._tokenizer.encode
         return tuple(id for piece in pieces for id in encode(piece, add_special_tokens=False).ids)
 
     def rendered_ids(self, text: str) -> tuple[int, ...]:
-        """Encode a text rendered by a chat template, including its special tokens."""
+        """Encode text rendered by a chat template, including its special tokens."""
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def document_ids(self, text: str) -> tuple[int, ...]:
-        """Encode a text as the tokenizer does by default, followed by its end token."""
+        """Encode text as the tokenizer does by default, followed by its end token."""
         ids = tuple(self._tokenizer.encode(text).ids)
         return ids if ids[-1:] == (self._text_end_id,) else (*ids, self._text_end_id)
 
     def ids(self, pieces: Iterable[Piece]) -> tuple[int, ...]:
-        """Encode pieces; neighboring texts are encoded as one."""
+        """Encode pieces; adjacent text is joined before it is encoded."""
         found: list[int] = []
         for is_text, run in itertools.groupby(pieces, key=lambda piece: isinstance(piece, str)):
             if is_text:
@@ -147,7 +147,7 @@ class ChatEncoder:
 
         Args:
             message: the message with its images.
-            scale: replaces the method `scale`, for example with a function that caches images.
+            scale: used instead of the method `scale`, for example to cache images.
         """
         first, *texts = message.split_at_images()
         adapter = self.model_adapter
@@ -168,13 +168,13 @@ class ChatEncoder:
             parts: the message's content, see `content`; None leaves the message out.
 
         Returns:
-            The whole prompt and True; or, if the ids of `question` can complete it, the pieces
+            The whole prompt and True; or, if the ids from `question` can be appended, the pieces
             before them and False.
         """
         whole = self._with_margins(self.chat_format.first(system, role, parts or ()))
         later = self._with_margins(self.chat_format.following(role, parts or ()))
         start = len(whole) - len(later)
-        # Texts on both sides of a boundary could be tokenized differently when joined.
+        # Text on both sides of a boundary could be tokenized differently when joined.
         joined = start < 0 or whole[start:] != later or isinstance(later[0], str)
         return (whole, True) if joined else (whole[:start], False)
 
@@ -230,7 +230,7 @@ class ChatEncoder:
 
     @property
     def query_format(self) -> QueryFormat:
-        """The model's format for reward functions that receive whole texts."""
+        """The model's format, for reward functions that receive whole strings."""
         return QueryFormat(
             prompt=self._prompt_text, end=str(self._tokenizer.id_to_token(self.end_id))
         )
@@ -296,5 +296,8 @@ def _eos_token_ids(path: Path, end_id: int) -> tuple[int, ...]:
         named = read_json(path / "generation_config.json").get("eos_token_id") or []
     ids = named if isinstance(named, list) else [named]
     if not all(isinstance(id, int) for id in ids):
-        raise ConfigError(f"{path}/generation_config.json: eos_token_id={named!r} must be an id")
+        raise ConfigError(
+            f"{path}/generation_config.json: eos_token_id must be a token id or a list of them, "
+            f"got {named!r}"
+        )
     return tuple(sorted({end_id, *ids}))

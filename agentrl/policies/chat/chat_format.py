@@ -23,14 +23,14 @@ class ChatModel:
     path: Path
     """The model's folder."""
     token_ids: Mapping[str, int]
-    """Tokens that the tokenizer matches before all others, by text; without white space."""
+    """Maps the text of each added token to its id; tokens of only white space are left out."""
     image_text: str
-    """Text that the model's chat template writes for an image; empty for models without vision."""
+    """Text that the model's chat template emits for an image; empty for models without vision."""
     options: Mapping[str, Any]
     """`model.chat_options`."""
 
     def split(self, text: str) -> tuple[Piece, ...]:
-        """Split the format's own text, replacing the tokens in `token_ids` by their ids."""
+        """Split the format's own text, replacing tokens in `token_ids` with their ids."""
         pieces: list[Piece] = []
         names = sorted(self.token_ids, key=len, reverse=True)
         while text:
@@ -57,7 +57,7 @@ class ChatFormat(ABC):
     reply_prefix: str = ""
     """Text at the end of a prompt that counts as part of the reply, such as an opened `<think>`."""
     protected: frozenset[str] = frozenset()
-    """Texts of tokens that mark turns, which stay plain text when they occur in messages."""
+    """Tokens that mark turns, which are encoded as plain text when they occur in messages."""
 
     @classmethod
     @abstractmethod
@@ -108,8 +108,8 @@ class ChatFormat(ABC):
             ConfigError: the format does not support several results in a row.
         """
         raise ConfigError(
-            f"{type(self).__name__} does not write several results of tools in a row: join them "
-            "into one message"
+            f"{type(self).__name__} does not support several tool results in a row; join them into "
+            "one message"
         )
 
     def with_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> str:
@@ -121,21 +121,21 @@ class ChatFormat(ABC):
                 ...}}`.
 
         Raises:
-            ConfigError: the format has no place for tools.
+            ConfigError: the format does not support tools.
         """
         raise ConfigError(
-            f"{type(self).__name__} has no place for tools: write their definitions into the "
-            "system message"
+            f"{type(self).__name__} does not support tools; put their definitions into the system "
+            "message"
         )
 
     def with_tool_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
         """Return the text of a reply that calls functions after some text.
 
         Raises:
-            ConfigError: the format does not write tool calls.
+            ConfigError: the format does not support tool calls.
         """
         raise ConfigError(
-            f"{type(self).__name__} does not write tool calls: write them into the reply's text"
+            f"{type(self).__name__} does not support tool calls; put them into the reply's text"
         )
 
     def opening(self) -> tuple[Piece, ...]:

@@ -1,4 +1,4 @@
-"""Encode conversations and texts that were not sampled as if they had been."""
+"""Encode conversations and text that were not sampled as if they had been."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ def encode_messages(
     Messages after the last reply are left out.
 
     Args:
-        messages: messages of the roles system, user, assistant and tool.
+        messages: messages with the roles system, user, assistant and tool.
         images: uint8[H, W, 3], one for each `<image>` in the messages.
         encoder: encoder of the model.
         index: index of the conversation in its batch.
@@ -37,11 +37,11 @@ def encode_messages(
     """
     system, said = alternating(messages)
     if IMAGE in system:
-        raise BadRow("the system message has an image, which models cannot read there")
+        raise BadRow("the system message has an image, which models do not support")
     if len(said) < 2:
-        raise BadRow("it has no assistant message")
+        raise BadRow("the conversation has no assistant message")
     if any(encodable(message.text) != message.text for message in messages):
-        raise BadRow("it has characters that cannot be encoded, such as half of a surrogate pair")
+        raise BadRow("a message has characters that cannot be encoded, such as lone surrogates")
     system, replies = _written(encoder, system, said[1::2], tools)
     conversation, left = Conversation(encoder, system), iter(images)
     positions: list[int] = []
@@ -51,7 +51,7 @@ def encode_messages(
         seen = tuple(next(left) for _ in asked.images)
         if asked.results:
             if turn == 0:
-                raise BadRow("it begins with several results of tools")
+                raise BadRow("the conversation begins with several tool results")
             try:
                 prompt = conversation.observe_results(asked.results)
             except ConfigError as error:
@@ -65,7 +65,7 @@ def encode_messages(
         turns += [turn] * len(reply)
     # If the conversation ends with a question, the question and its images are left out.
     if next(left, None) is not None and len(said) % 2 == 0:
-        raise BadRow(f"it has {len(images)} images, more than its messages show")
+        raise BadRow(f"there are {len(images)} images, more than the messages refer to")
     return _as_sampled(token_ids, positions, turns, prompt.images, index)
 
 
@@ -106,16 +106,16 @@ def _as_sampled(
 
 
 def encode_text(text: str, encoder: ChatEncoder, index: int = 0) -> TokenSequence:
-    """Encode a text with its special tokens and an end token; all tokens count as sampled.
+    """Encode text with its special tokens and an end token; all tokens count as sampled.
 
     Raises:
         BadRow: the text has characters that cannot be encoded, or image tokens.
     """
     if encodable(text) != text:
-        raise BadRow("it has characters that cannot be encoded, such as half of a surrogate pair")
+        raise BadRow("the text has characters that cannot be encoded, such as lone surrogates")
     token_ids = encoder.document_ids(text)
     if encoder.model_adapter.image_token_id in token_ids:
-        raise BadRow("its text has the token of an image; give messages and images instead")
+        raise BadRow("the text contains an image token; use messages and images instead")
     positions = range(1, len(token_ids))
     return _as_sampled(token_ids, positions, [0] * len(positions), (), index)
 

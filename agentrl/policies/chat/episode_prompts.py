@@ -13,13 +13,12 @@ from agentrl.types import IMAGE, Image, Message, Prompt, is_final
 
 MEMORY = "memory"
 MAX_MEMORY_CHARS = 1000
-"""Maximum length of a memory. Longer memories are truncated, so that prompts cannot grow without
-bound."""
+"""Maximum length of a memory. Longer memories are truncated to keep prompts bounded."""
 _T = TypeVar("_T")
 
 
 class PromptHistory:
-    """Selects a prompt's messages and carries the model's memory from turn to turn.
+    """Selects a prompt's messages and keeps the model's memory from turn to turn.
 
     If the history has a memory, the text between `<memory>` and `</memory>` in a reply is
     prepended, in the same tags, to the following messages until another reply replaces it.
@@ -50,7 +49,7 @@ class PromptHistory:
         """Prepend the memory to a new message."""
         if not self._memory:
             return message
-        # Text written by the model must not pass for an image placeholder.
+        # Text written by the model must not be mistaken for an image placeholder.
         memory = f"<{MEMORY}>{self._memory.replace(IMAGE, '<image >')}</{MEMORY}>\n"
         opening = message.opening_text
         return replace(
@@ -70,7 +69,7 @@ class PromptHistory:
         return messages if turns is None else messages[-turns:]
 
     def shown(self, message: Message, position: int, count: int) -> Message | None:
-        """Return a message as a prompt shows it; None if it is only a screen that is left out."""
+        """Return a message as a prompt shows it; None if it is just a screen that is left out."""
         if position == 0 and message.opening_text is not None:
             message = replace(message, text=message.opening_text)
         screens = self._history.screens
@@ -100,7 +99,7 @@ class _Turn:
     message: Message
     """The message, with its images scaled for the model."""
     encoded: dict[tuple[str | None, bool], tuple[int, ...]] = field(default_factory=dict)
-    """Ids of the message, by its text in the prompt and whether it comes first there."""
+    """Ids of the message, by its text in the prompt and whether it is the prompt's first."""
     answer: tuple[int, ...] = ()
 
 
@@ -110,8 +109,8 @@ class Conversation:
     Args:
         encoder: encoder of the model.
         instructions: the system message; may be empty.
-        history: part of the conversation in each prompt. With the whole conversation, every prompt
-            extends the previous prompt and its reply.
+        history: which part of the conversation each prompt contains. If it is the whole
+            conversation, every prompt extends the previous prompt and its reply.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class Conversation:
         self._prompt = Prompt(token_ids=(), images=())
         """The latest prompt."""
         self._checked: tuple[tuple[int, ...], tuple[tuple[int, ...], ...]] = (), ()
-        """Tokens of a message and shapes of its images that are known to match."""
+        """Tokens of the last checked message and the shapes of its images, known to match."""
         self._last_scaled: tuple[Image, Image] | None = None
         """The latest immutable image, and its scaled version."""
         self._has_images_at_edges = False
@@ -169,7 +168,7 @@ class Conversation:
             is_first = position == 0 and not self._preceding.token_ids
             token_ids += self._question(turn, shown, is_first=is_first) + turn.answer
             images += turn.message.images if shown is not None and shown.images else ()
-        # Image tokens at the edges of valid parts may have joined into one run.
+        # Image tokens at the edges of two valid parts may now form a single run.
         if self._has_images_at_edges:
             self._encoder.model_adapter.collapse_image_tokens(token_ids, images)
         self._prompt = Prompt(token_ids=token_ids, images=images)
@@ -208,7 +207,8 @@ class Conversation:
             role = turn.message.role
             if is_first:
                 start, is_whole = self._encoder.first_prompt(self._system, role, parts)
-                # Cache these: they stay the same when the first message changes, as in a window.
+                # Cache these, because they stay the same if only the first message changes, as in a
+                # sliding window.
                 if start != self._start[0]:
                     self._start = start, self._encoder.ids(start)
                 ids = self._start[1]

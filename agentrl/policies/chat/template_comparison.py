@@ -42,20 +42,19 @@ def check_template(encoder: ChatEncoder, path: Path, *, strict: bool = True) -> 
     import transformers
 
     loader = "AutoProcessor" if sees else "AutoTokenizer"
-    with boundary(ConfigError, f"model.path={path}: {loader} cannot load it"):
+    with boundary(ConfigError, f"model.path={path} cannot be loaded with {loader}"):
         processor = getattr(transformers, loader).from_pretrained(path, **NO_FOREIGN_CODE)
     if sees:
         check_image_tokens(encoder, processor)
     if not chat_template(path):
-        return "the model has none"
+        return "the model has no chat template"
     theirs = _TemplatePrompts(encoder, path, processor)
     try:
         expected = theirs.prompts()
-    # A template is code and may raise anything.
-    except Exception as error:
+    except Exception as error:  # a template is code and may raise anything
         if strict:
-            raise ConfigError(f"model.path={path}: its chat template fails: {error}") from error
-        log.warning("the model's own chat template fails, for those who serve it: %s", error)
+            raise ConfigError(f"model.path={path}: the chat template fails: {error}") from error
+        log.warning("the model's own chat template fails, also when serving the model: %s", error)
         return "the model's own template fails"
     first, second = _own_prompts(encoder)
     reply = len(first.token_ids) + len(encoder.reply_ids(_REPLY)) - 1
@@ -83,8 +82,8 @@ def check_image_tokens(encoder: ChatEncoder, processor: Any) -> None:
         own, markup = adapter.num_image_tokens(image), adapter.image_markup(image)
         if (counted := markup.count(adapter.image_token_id or 0)) != own:
             raise ConfigError(
-                f"{name} announces {own} image tokens for {size}, but writes {counted}: "
-                "num_image_tokens and image_markup must agree"
+                f"{name}: num_image_tokens returns {own} for {size}, but image_markup has "
+                f"{counted} image tokens; they must agree"
             )
         found = processor(
             text=[adapter.image_text], images=[[image]], **adapter.processor_arguments()
@@ -92,8 +91,8 @@ def check_image_tokens(encoder: ChatEncoder, processor: Any) -> None:
         theirs = [int(id) for id in found["input_ids"][0]].count(adapter.image_token_id or 0)
         if own != theirs:
             raise ConfigError(
-                f"{name} announces {own} image tokens for {size}, but the model's own processor "
-                f"writes {theirs}: the model would see another image than its tokens say"
+                f"{name}: num_image_tokens returns {own} for {size}, but the model's own processor "
+                f"produces {theirs}; they must agree"
             )
 
 
@@ -126,8 +125,7 @@ class _TemplatePrompts:
         system, reply = self._message("system", _SYSTEM), self._message("assistant", _REPLY)
         try:
             first = self._render([system, question])
-        # Templates reject system messages with all kinds of errors.
-        except Exception as error:
+        except Exception as error:  # templates reject system messages with all kinds of errors
             log.debug("no system message: %s", error)
             question = self._message("user", f"{_SYSTEM}\n\n{_TEXTS[0]}")
             first = self._render([question])
@@ -150,7 +148,7 @@ class _TemplatePrompts:
 
     def _render(self, messages: Sequence[dict[str, Any]]) -> str:
         options = self._encoder.chat_model.options
-        # Our sandbox limits time and length; transformers does not.
+        # Render in our sandbox first, which limits time and length, unlike transformers.
         render(self._template, messages, {**self._variables, **options})
         dated = {"strftime_now": TODAY.strftime} if "strftime_now" in self._template else {}
         text = self._processor.apply_chat_template(
@@ -176,7 +174,7 @@ class _TemplatePrompts:
         return list(map(int, found["input_ids"][0]))
 
     def difference(self, ours: Sequence[int], theirs: Sequence[int]) -> str:
-        """Describe both prompts around the first difference."""
+        """Describe both prompts near the first difference."""
         pairs = enumerate(zip(ours, theirs, strict=False))
         start = next((i for i, (a, b) in pairs if a != b), min(len(ours), len(theirs)))
         near = slice(max(0, start - _AROUND), start + _AROUND)

@@ -17,7 +17,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models.model_adapter import read_json
 
 TODAY = datetime(2024, 7, 26)
-"""Fixed date for templates that print today's: prompts must not depend on the day of a run."""
+"""Fixed date for templates that print today's date, so prompts don't depend on the day of a run."""
 MAX_CHARS = 10_000_000
 """Maximum length of a rendered conversation."""
 DEADLINE_S = 10.0
@@ -90,7 +90,7 @@ def render(
 
     def check_deadline() -> None:
         if time.monotonic() > end:
-            raise TimeoutError(f"it is not rendered within {DEADLINE_S:g} s")
+            raise TimeoutError(f"rendering takes longer than {DEADLINE_S:g} s")
 
     try:
         for text in _compiled(template).generate(
@@ -105,17 +105,16 @@ def render(
             texts.append(text)
             length += len(text)
             if length > MAX_CHARS:
-                raise OverflowError(f"it writes more than {MAX_CHARS:,} characters")
+                raise OverflowError(f"the output exceeds {MAX_CHARS:,} characters")
         return "".join(texts)
-    # A template is code and may raise anything.
-    except Exception as error:
+    except Exception as error:  # a template is code and may raise anything
         raise ConfigError(f"the chat template fails: {error}") from error
 
 
 def takes_parts(template: str, variables: Mapping[str, Any]) -> bool:
-    """Whether a template takes a message's content as a list of texts and images.
+    """Return whether a template accepts a message's content as a list of text and image parts.
 
-    The templates of some vision models take only a text that contains the image's own text.
+    The templates of some vision models accept only a string that contains the image's placeholder.
     """
     parts = [{"type": "image"}, {"type": "text", "text": "qTEXTq"}]
     try:
@@ -130,7 +129,7 @@ def _compiled(template: str) -> Any:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
-    # Use transformers' version: Jinja's own filter escapes HTML.
+    # Use transformers' version, because Jinja's own filter escapes HTML.
     environment.filters["tojson"] = lambda value, **options: json.dumps(
         value, **({"ensure_ascii": False} | options)
     )

@@ -28,7 +28,7 @@ Part = dict[str, Any]
 EXACT: Mapping[str, Any] = {"return_token_ids": True, "logprobs": True}
 """Fields that request exact tokens. The first is specific to vLLM; other servers may reject it."""
 _TOKEN_ID = re.compile(r"token_id:(\d{1,9})")
-# Number of seeds in use: some servers reject larger ones.
+# Seeds are taken modulo this number, because some servers reject larger ones.
 _SEEDS = 2**31
 _IDS = 2**32
 # Finish reasons of a complete reply; None if the server omits it.
@@ -89,8 +89,8 @@ def parse_completion(answer: Any, stop_texts: Sequence[str] = ()) -> Completion:
 
     Args:
         answer: the response's JSON.
-        stop_texts: stop texts of the request. As with a local model, the reply includes the first
-            stop text and ends there.
+        stop_texts: stop strings of the request. As with a local model, the reply includes the first
+            stop string and ends there.
 
     Raises:
         EngineError: the response contains no reply, or the server cut the reply off.
@@ -104,14 +104,16 @@ def parse_completion(answer: Any, stop_texts: Sequence[str] = ()) -> Completion:
         logprobs = None if tokens is None else [token["logprob"] for token in tokens]
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise EngineError(
-            f"not a valid chat completions response ({type(error).__name__})"
+            f"the server's answer is not a chat completions response ({type(error).__name__})"
         ) from None
     if end == "content_filter":
         raise EngineError("the server's content filter withheld the reply")
     if not (end is None or isinstance(end, str)) or end not in _ENDS:
-        raise EngineError(f"the reply ended with {quoted(end)}, neither complete nor at its limit")
+        raise EngineError(f"the reply has finish_reason {quoted(end)}; expected stop or length")
     if not isinstance(text, str) or (not text and end == "length"):
-        hint = "; raise rollout.max_new_tokens if it reasons hidden" if end == "length" else ""
+        hint = (
+            "; if the model reasons first, raise rollout.max_new_tokens" if end == "length" else ""
+        )
         raise EngineError(f"the reply has no text{hint}")
     text = encodable(text)
     ended = _with_stop_text(text, choice, stop_texts)
@@ -127,7 +129,7 @@ def parse_completion(answer: Any, stop_texts: Sequence[str] = ()) -> Completion:
 
 
 def _with_stop_text(text: str, choice: Mapping[str, Any], stop_texts: Sequence[str]) -> str:
-    """Return the reply up to and including its first stop text, which most servers leave out."""
+    """Return the reply up to and including its first stop string, which most servers omit."""
     ends = [text.index(stop) + len(stop) for stop in stop_texts if stop in text]
     if ends:
         return text[: min(ends)]
@@ -138,7 +140,7 @@ def _with_stop_text(text: str, choice: Mapping[str, Any], stop_texts: Sequence[s
             return text + stopped_at if stopped_at in stop_texts else text
     if choice.get("finish_reason") != "stop":
         return text
-    # The API does not say whether a stop text or the model itself ended the reply.
+    # The API does not report whether a stop string or the model itself ended the reply.
     unclosed = [tag for tag in stop_texts if tag[:2] == "</" and f"<{tag[2:]}" in text]
     return text + (unclosed[0] if unclosed else "")
 
@@ -209,5 +211,5 @@ def error_text(content: bytes) -> str:
 
 
 def is_context_overflow(message: str) -> bool:
-    """Whether an error says that a prompt exceeds the model's context."""
+    """Return whether an error says that a prompt exceeds the model's context."""
     return _CONTEXT_OVERFLOW.search(message) is not None

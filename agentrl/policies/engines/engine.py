@@ -42,7 +42,7 @@ class Sampling:
     stop_token_ids: tuple[int, ...] = ()
     """Tokens that end the reply, in addition to the model's own end tokens."""
     stop_texts: tuple[str, ...] = ()
-    """Texts that end the reply of a `ChatEngine`, which has no token ids."""
+    """Strings that end the reply of a `ChatEngine`, which has no token ids."""
     top_logprobs: int = 0
     """How many of the most probable tokens to report at each position. The engine may report fewer,
     because banned tokens are left out."""
@@ -118,7 +118,7 @@ class EngineSettings:
     chat_options: Mapping[str, Any] = field(default_factory=dict)
     """Same as `model.chat_options`."""
     max_context: int = 4096
-    """Maximum tokens of a prompt and its reply."""
+    """Maximum number of tokens in a prompt and its reply."""
     concurrency: int = 32
     """Maximum number of concurrent episodes."""
     deadline_s: float = 600.0
@@ -126,7 +126,7 @@ class EngineSettings:
     start_deadline_s: float = 600.0
     """Time that the engine may take to start."""
     seed: int = 0
-    """Seed of the random stream that all prompts share, in engines that use a shared stream."""
+    """Seed of the shared random stream, in engines that use one stream for all prompts."""
     backend: str | None = None
     """Weight-transfer backend of the engine that `train.weight_transfer` selects, if any."""
     lora_rank: int = 0
@@ -139,7 +139,7 @@ class EngineSettings:
     @property
     def model_folder(self) -> Path:
         """The model's folder, for engines that need one."""
-        assert self.folder is not None, "an engine that needs a model was opened without one"
+        assert self.folder is not None, "this engine needs a model folder"
         return self.folder
 
     def open_encoder(self) -> ChatEncoder:
@@ -176,17 +176,17 @@ class Engine(ABC):
         most = cls.capabilities.max_temperature
         if most is not None and rollout.temperature > most:
             raise ConfigError(
-                f"rollout.temperature={rollout.temperature}: rollout.engine={rollout.engine} "
-                f"accepts at most {most:g}"
+                f"rollout.temperature={rollout.temperature} is too high for "
+                f"rollout.engine={rollout.engine}; the maximum is {most:g}"
             )
         if rollout.top_p < 1 and not cls.capabilities.samples_top_p:
             raise ConfigError(
-                f"rollout.top_p={rollout.top_p}: not supported by rollout.engine={rollout.engine}; "
-                "set rollout.top_p=1"
+                f"rollout.top_p={rollout.top_p} is not supported by "
+                f"rollout.engine={rollout.engine}; set rollout.top_p=1"
             )
         if rollout.top_logprobs and not cls.capabilities.reports_top_logprobs:
             raise ConfigError(
-                f"rollout.top_logprobs={rollout.top_logprobs}: not supported by "
+                f"rollout.top_logprobs={rollout.top_logprobs} is not supported by "
                 f"rollout.engine={rollout.engine}; set rollout.top_logprobs=0"
             )
         known = cls.known_kwargs() if rollout.engine_kwargs else None
@@ -228,7 +228,7 @@ class Engine(ABC):
 
     @classmethod
     def num_workers(cls, engine_kwargs: Mapping[str, Any]) -> int:
-        """Return an engine's number of worker processes, which split its weights over as many GPUs.
+        """Return an engine's number of worker processes, each of which uses one GPU.
 
         Raises:
             ConfigError: a parallel size is not a whole number of at least 1.
@@ -237,12 +237,12 @@ class Engine(ABC):
 
     @classmethod
     def num_gpus(cls, engine_kwargs: Mapping[str, Any]) -> int:
-        """Return the number of GPUs that an engine uses if there are any; 0 if it needs none."""
+        """Return the number of GPUs that an engine uses, if the machine has any."""
         return cls.num_workers(engine_kwargs)
 
     @classmethod
     def memory_share(cls, engine_kwargs: Mapping[str, Any], free: float) -> float:
-        """Return the share of a GPU's memory that the engine takes for weights, work and KV cache.
+        """Return the share of a GPU's memory used for weights, activations and KV cache.
 
         Args:
             engine_kwargs: see `rollout.engine_kwargs`.
@@ -270,7 +270,7 @@ class Engine(ABC):
 
 
 def parallel_size(engine_kwargs: Mapping[str, Any], name: str) -> int:
-    """Read a parallel size, 1 by default; the product of these is an engine's number of workers.
+    """Read a parallel size (default 1); an engine's number of workers is their product.
 
     Raises:
         ConfigError: the size is not a whole number of at least 1.
@@ -278,8 +278,8 @@ def parallel_size(engine_kwargs: Mapping[str, Any], name: str) -> int:
     size = engine_kwargs.get(name, 1)
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise ConfigError(
-            f"rollout.engine_kwargs.{name}={size!r}: must be a whole number of at least 1, the "
-            "GPUs that an engine is divided among"
+            f"rollout.engine_kwargs.{name} must be a whole number of at least 1 (the GPUs that an "
+            f"engine is split across), got {size!r}"
         )
     return size
 
@@ -344,10 +344,10 @@ class TokenEngine(Engine):
         return reply
 
     def begin_episode(self) -> None:
-        """Announce one more running episode; a batching engine may wait for its prompt."""
+        """Register one more running episode; a batching engine may wait for its prompt."""
 
     def end_episode(self) -> None:
-        """Announce that a running episode has ended."""
+        """Unregister a running episode that has ended."""
 
     @abstractmethod
     async def load_weights(self, path: Path, version: int) -> None:
@@ -369,7 +369,9 @@ class TokenEngine(Engine):
         Raises:
             EngineError: the engine rejected them.
         """
-        raise EngineError(f"{type(self).__name__} applies no adapters; set model.lora.serve=merged")
+        raise EngineError(
+            f"{type(self).__name__} does not support LoRA adapters; set model.lora.serve=merged"
+        )
 
     async def sleep(self) -> None:
         """Release GPU memory until weights are loaded.
@@ -430,7 +432,7 @@ def check_reply(reply: Reply, vocab_size: int) -> None:
         vocab_size: vocabulary size of the engine's model.
 
     Raises:
-        EngineError: a token or log-probability is invalid, or their numbers differ.
+        EngineError: a token or log-probability is invalid, or there are not equally many of both.
     """
     tokens, logprobs = reply.token_ids, reply.logprobs
     if len(tokens) != len(logprobs):
@@ -443,14 +445,13 @@ def check_reply(reply: Reply, vocab_size: int) -> None:
         )
     if reply.top_logprobs and len(reply.top_logprobs) != len(tokens):
         raise EngineError(
-            f"the engine's reply has {len(tokens)} tokens and the most probable tokens of "
+            f"the engine's reply has {len(tokens)} tokens but top_logprobs for "
             f"{len(reply.top_logprobs)} positions"
         )
     alternatives = (pair for position in reply.top_logprobs for pair in position)
     for token, logprob in (*zip(tokens, logprobs, strict=True), *alternatives):
         if not (0 <= token < vocab_size and -math.inf < logprob <= LARGEST_LOGPROB):
             raise EngineError(
-                f"the engine's reply has the token {token} with the log-probability {logprob}; the "
-                f"model's ids are 0 to {vocab_size - 1}, and log-probabilities are finite and at "
-                "most 0"
+                f"the engine's reply has token {token} with log-probability {logprob}; token ids "
+                f"must be 0 to {vocab_size - 1}, and log-probabilities finite and at most 0"
             )

@@ -45,11 +45,11 @@ def generate_batch(
         model: transformers model in evaluation mode.
         model_adapter: adapter of the model.
         prompts: B prompts.
-        samplings: one per prompt.
+        samplings: sampling parameters of each prompt.
         eos_token_ids: tokens that end a reply.
         digests: digests of the prompts, if known; see `prompt_digest`.
-        report: called with the tokens of the first reply after each new one. An exception it raises
-            ends the whole batch.
+        report: called with the first reply's tokens after each new token. If it raises, the whole
+            batch ends.
     """
     device = next(model.parameters()).device
     replies = [SampledReply() for _ in prompts]
@@ -72,8 +72,8 @@ def generate_batch(
             report(tuple(replies[0].token_ids))
         if not open_rows:
             return replies
-        # Selecting rows copies the cache, so drop finished replies only once they are half the
-        # batch.
+        # Selecting rows copies the cache, so drop finished replies only once they make up half of
+        # the batch.
         if 2 * len(open_rows) <= len(rows):
             keep = torch.tensor(open_rows, device=device)
             out.past_key_values.batch_select_indices(keep)
@@ -104,8 +104,8 @@ def _prefill(
 ) -> tuple[Any, Tensor, Tensor]:
     """Run the model on prompts padded on the left.
 
-    Return its output, bool[B, P] that is False on padding, and the position of each reply's first
-    token, int64[B, 1] or int64[axes, B, 1].
+    Return its output, the mask bool[B, P] (False on padding), and the position of each reply's
+    first token, int64[B, 1] or int64[axes, B, 1].
     """
     longest = max(len(prompt.token_ids) for prompt in prompts)
     ids = torch.zeros(len(prompts), longest, dtype=torch.long)
@@ -122,7 +122,7 @@ def _prefill(
         inputs["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
     inputs = {name: value.to(device) for name, value in inputs.items()}
     out = model(**inputs, use_cache=True, logits_to_keep=1)
-    # Not the number of tokens: an image can take fewer positions than tokens.
+    # Don't use the number of tokens, because an image can take fewer positions than tokens.
     ends = [model_adapter.positions(p.token_ids, p.images).max() + 1 for p in prompts]
     position = torch.tensor(ends, device=device).unsqueeze(-1)
     return out, mask, position if axes == 1 else position.unsqueeze(0).expand(axes, -1, -1)
@@ -218,7 +218,7 @@ class TokenSampler:
 
         Returns:
             Tokens int64[B], their log-probabilities float32[B], and the most probable tokens [B],
-            as many as any request asks for.
+            as many as the largest number that a request asks for.
 
         Raises:
             EngineError: the logits are not finite.
@@ -226,13 +226,13 @@ class TokenSampler:
         logprobs = processed_logprobs(logits, self._temperature[rows], banned)
         if self._is_cut:
             logprobs = nucleus(logprobs, self._top_p[rows])
-        # Draw from each row's own stream: a reply must not depend on the rest of the batch.
+        # Draw from each row's own stream, so that a reply does not depend on the rest of the batch.
         uniform = [self._streams[row].random(dtype=np.float32) for row in rows.tolist()]
         mass = logprobs.double().exp().cumsum(-1)
         if not torch.isfinite(mass[:, -1]).all():
             raise EngineError(
-                "the model's logits are not finite: its weights have diverged, for example because "
-                "the learning rate is far too high"
+                "the model's logits are not finite because its weights have diverged; the learning "
+                "rate may be far too high"
             )
         point = torch.tensor(uniform, dtype=torch.float64, device=logits.device) * mass[:, -1]
         sampled = torch.searchsorted(mass, point.unsqueeze(-1), right=True).squeeze(-1)

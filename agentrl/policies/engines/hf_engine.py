@@ -54,7 +54,7 @@ class HFEngine(TokenEngine):
     Args:
         settings: see `EngineSettings`.
         device: `auto` uses a GPU if there is one.
-        max_batch: maximum prompts in a batch.
+        max_batch: maximum number of prompts in a batch.
         patience_s: how long a batch waits for the other running episodes. Slower episodes join a
             later batch, whose composition then depends on timing.
     """
@@ -80,8 +80,7 @@ class HFEngine(TokenEngine):
         self._playing: list[asyncio.Task[Any] | None] = []
         """The task of each running episode."""
         self._late: set[asyncio.Task[Any] | None] = set()
-        """Tasks of slow episodes: batches do not wait for these until they ask for a reply
-        again."""
+        """Tasks of slow episodes. Batches do not wait for them until they request a reply again."""
         self._waiting: list[_Request] = []
         self._started = asyncio.Event()
         """Set when the batch of the waiting requests starts; each batch has its own event."""
@@ -110,7 +109,7 @@ class HFEngine(TokenEngine):
         from agentrl.policies.engines.hf_decoding import prompt_digest
 
         if self._model is None:
-            raise EngineError("the hf engine is not started, or closed")
+            raise EngineError("the hf engine has not been started or was closed")
         request = _Request(
             prompt=prompt,
             sampling=sampling,
@@ -138,7 +137,7 @@ class HFEngine(TokenEngine):
         is_over = threading.Event()
 
         def report(token_ids: tuple[int, ...]) -> None:
-            # The caller has gone: stop generating.
+            # The caller is gone, so stop generating.
             if is_over.is_set():
                 raise EngineError("the reply was cancelled")
             loop.call_soon_threadsafe(show, token_ids)
@@ -151,7 +150,7 @@ class HFEngine(TokenEngine):
             task=None,
         )
         try:
-            with boundary(EngineError, "hf engine: a reply"):
+            with boundary(EngineError, "hf engine: generating a reply"):
                 async with asyncio.timeout(self.settings.deadline_s):
                     (reply,) = await self._in_thread(lambda: self._replies([request], report))
         finally:
@@ -159,11 +158,11 @@ class HFEngine(TokenEngine):
         return reply
 
     def begin_episode(self) -> None:
-        """Announce one more running episode: batches wait for its prompt."""
+        """Register one more running episode, whose prompt batches wait for."""
         self._playing.append(asyncio.current_task())
 
     def end_episode(self) -> None:
-        """Announce that a running episode has ended."""
+        """Unregister a running episode that has ended."""
         assert self._playing, "more episodes ended than began"
         task = asyncio.current_task()
         self._playing.remove(task if task in self._playing else self._playing[0])
@@ -172,7 +171,7 @@ class HFEngine(TokenEngine):
 
     async def load_weights(self, path: Path, version: int) -> None:
         """Load the weights of a safetensors file in place."""
-        with boundary(EngineError, f"hf engine: weights of {path}"):
+        with boundary(EngineError, f"hf engine: loading weights from {path}"):
             await self._in_thread(lambda: self._copy_weights(path, version))
 
     def _copy_weights(self, path: Path, version: int) -> None:
@@ -182,7 +181,7 @@ class HFEngine(TokenEngine):
         check_header(self._model, path)
         self._model.load_state_dict(load_file(path), strict=False)
         check_digest(path, self._model.state_dict())
-        # Set here, not in load_weights: the next batch may begin before load_weights resumes.
+        # Set here, not in load_weights, because the next batch may begin before that resumes.
         self._version = version
 
     async def close(self) -> None:
@@ -213,8 +212,9 @@ class HFEngine(TokenEngine):
         if self._waiting and not self._tasks:
             late = {*self._playing} - {request.task for request in self._waiting}
             log.warning(
-                "%d running episodes have not asked for a reply in %g s: the batches of the others "
-                "do not wait for them, and are not reproducible (rollout.engine_kwargs.patience_s)",
+                "%d running episodes have not requested a reply within %g s; batches of the other "
+                "episodes no longer wait for them and are not reproducible "
+                "(rollout.engine_kwargs.patience_s)",
                 len(late),
                 self._patience_s,
             )
@@ -240,7 +240,7 @@ class HFEngine(TokenEngine):
 
     async def _run(self, batch: Sequence[_Request]) -> None:
         try:
-            with boundary(EngineError, f"hf engine: a batch of {len(batch)}"):
+            with boundary(EngineError, f"hf engine: generating a batch of {len(batch)} replies"):
                 async with asyncio.timeout(self.settings.deadline_s):
                     replies = await self._in_thread(lambda: self._replies(batch))
         except EngineError as error:
@@ -249,7 +249,7 @@ class HFEngine(TokenEngine):
                 if not request.future.done():
                     request.future.set_exception(EngineError(str(error)))
             return
-        # Episodes may have been cancelled in the meantime: skip futures that are done.
+        # Skip futures that are already done, because episodes may have been cancelled meanwhile.
         for request, reply in zip(batch, replies, strict=True):
             if not request.future.done():
                 request.future.set_result(reply)

@@ -30,7 +30,8 @@ class HttpConnection:
         except ImportError:
             raise ConfigError(advice) from None
         self.url, self._largest = url.rstrip("/"), largest
-        # A compressed response can expand a thousandfold, so the size limit requires plain content.
+        # A compressed response can expand a thousandfold, so the size limit works only without
+        # compression.
         plain = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         self._http = httpx2.AsyncClient(
             headers={**headers, **plain},

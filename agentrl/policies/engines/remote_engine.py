@@ -1,4 +1,4 @@
-"""A chat completions server as an engine, whose model can play but not be trained."""
+"""An engine that calls a chat completions server, whose model can play but not be trained."""
 
 from __future__ import annotations
 
@@ -83,22 +83,22 @@ class RemoteEngine(ChatEngine):
         read_api_key(rollout.endpoint)
         if rollout.engine_kwargs:
             raise ConfigError(
-                f"rollout.engine_kwargs={rollout.engine_kwargs}: not used with a remote server; "
-                "put additional fields of requests into rollout.endpoint.extra_body"
+                f"rollout.engine_kwargs={rollout.engine_kwargs} is not used with a remote server; "
+                "put additional request fields into rollout.endpoint.extra_body"
             )
 
     async def start(self) -> None:
-        """Find the model and request a first reply of at most one token."""
+        """Look up the model and request a first reply of at most one token."""
         at = f"rollout.endpoint.url={self.settings.endpoint.url}"
         try:
             async with asyncio.timeout(self.settings.start_deadline_s):
                 names = await self._models()
                 if not self.model:
                     if len(names) != 1:
-                        listed = f"{len(names)} models: {_join_names(names)}"
-                        none = "no list of models (most URLs end with /v1)"
+                        listed = f"serves {len(names)} models ({_join_names(names)})"
+                        none = "does not list its models (most URLs end with /v1)"
                         raise ConfigError(
-                            f"{at}: has {listed if names else none}; set rollout.endpoint.model"
+                            f"{at} {listed if names else none}; set rollout.endpoint.model"
                         )
                     (self.model,) = names
                 await self._probe(names)
@@ -120,10 +120,10 @@ class RemoteEngine(ChatEngine):
         if not isinstance(error, EndpointRefused) or error.status not in (401, 403):
             return ""
         if self._key:
-            return f". It refuses the key in {self.settings.endpoint.api_key_env}"
+            return f". It rejects the key in {self.settings.endpoint.api_key_env}"
         return (
-            ". It requires an API key: set rollout.endpoint.api_key_env to the environment "
-            "variable that holds it"
+            ". It requires an API key; set rollout.endpoint.api_key_env to the environment "
+            "variable that contains it"
         )
 
     async def _models(self) -> list[str]:
@@ -152,14 +152,14 @@ class RemoteEngine(ChatEngine):
                 answer = await self._request("POST", "/chat/completions", body)
             except EndpointRefused as error:
                 if error.status == 404 or (names and self.model not in names):
-                    near = f"{did_you_mean(self.model, names)}. It has: {_join_names(names)}"
+                    near = f"{did_you_mean(self.model, names)}. It serves {_join_names(names)}"
                     raise ConfigError(
                         f"rollout.endpoint.model={self.model!r}: {error}{near if names else ''}"
                     ) from None
                 if error.status not in _UNKNOWN_FIELD or not self._with_tokens:
                     raise
                 continue
-            # Without token ids, log-probabilities would be useless: do not have the server compute
+            # Log-probabilities are useless without token ids, so don't have the server compute
             # them.
             has_ids: Any = False
             with contextlib.suppress(IndexError, KeyError, TypeError):
@@ -172,7 +172,7 @@ class RemoteEngine(ChatEngine):
     ) -> Completion | None:
         if sampling.top_logprobs and not (self._with_tokens or self._has_warned_of_top):
             self._has_warned_of_top = True
-            log.warning("%s reports no tokens: rollout.top_logprobs has no effect", self._url)
+            log.warning("%s reports no token ids; rollout.top_logprobs has no effect", self._url)
         body = chat_completions.build_request(
             self.model, messages, sampling, self.settings.endpoint.extra_body, self._with_tokens
         )
@@ -211,10 +211,10 @@ class RemoteEngine(ChatEngine):
                         return json.loads(content)
                     except (ValueError, RecursionError):
                         head = self._without_key(content[:4096].decode("utf-8", "replace"))
-                        what = f"{self._url}: invalid JSON: {quoted(head, 80)}"
+                        what = f"{self._url} returned invalid JSON: {quoted(head, 80)}"
                         raise EngineError(what) from None
                 said = self._without_key(chat_completions.error_text(content[:4096]))
-                failure = f"{self._url}{path} answers {status}: {quoted(said, 300)}"
+                failure = f"{self._url}{path} returned status {status}: {quoted(said, 300)}"
                 if last or status not in _RETRYABLE:
                     raise EndpointRefused(failure, status, said)
             if not self._has_warned:
@@ -246,7 +246,7 @@ def read_api_key(settings: EndpointConfig) -> str:
     if not key or not (key.isascii() and key.isprintable()):
         raise ConfigError(
             f"rollout.endpoint.api_key_env={name}: this environment variable "
-            + ("contains characters that no HTTP header can hold" if key else "is not set")
+            + ("contains characters that are invalid in an HTTP header" if key else "is not set")
         )
     return key
 

@@ -1,4 +1,4 @@
-"""SGLang as an engine: token ids in, token ids and log-probabilities out, over its own HTTP API.
+"""An engine that calls SGLang through its HTTP API, with token ids in prompts and replies.
 
 The engine starts a server, or connects to a running one (`rollout.engine_kwargs={url: ...}`).
 Either way, the server must see the same files: new weights are sent by `/update_weights_from_disk`.
@@ -74,16 +74,17 @@ class SGLangEngine(TokenEngine):
         if url is None:
             return
         if not (isinstance(url, str) and url.startswith(("http://", "https://"))):
-            raise ConfigError(f"rollout.engine_kwargs.url={url!r}: must look like http://HOST:PORT")
+            raise ConfigError(f"rollout.engine_kwargs.url must be http://HOST:PORT, got {url!r}")
         if others := sorted(rollout.engine_kwargs.keys() - {"url"}):
             raise ConfigError(
-                f"rollout.engine_kwargs.{others[0]}: a server that runs already has its arguments; "
-                "remove it, or remove url"
+                f"rollout.engine_kwargs.{others[0]} cannot be set on a server that is already "
+                "running; remove it, or remove url"
             )
         if rollout.actors not in (1, "auto"):
             raise ConfigError(
-                f"rollout.actors={rollout.actors}: one SGLang server answers one actor; set "
-                "rollout.actors=1, or remove rollout.engine_kwargs.url so that each starts its own"
+                f"rollout.actors={rollout.actors} actors cannot share one SGLang server; set "
+                "rollout.actors=1, or remove rollout.engine_kwargs.url so that each actor starts "
+                "its own"
             )
 
     @classmethod
@@ -138,9 +139,9 @@ class SGLangEngine(TokenEngine):
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
         """Sample one reply."""
         if self._client is None:
-            raise EngineError("the SGLang engine is not started, or closed")
+            raise EngineError("the SGLang engine has not been started or was closed")
         body = await asyncio.to_thread(self._request, prompt, sampling)
-        with boundary(EngineError, f"SGLang: a prompt of {len(prompt.token_ids)} tokens"):
+        with boundary(EngineError, f"SGLang, prompt of {len(prompt.token_ids)} tokens"):
             async with asyncio.timeout(self.settings.deadline_s):
                 await self._accepts_requests.wait()
                 if self._invalid is not None:
@@ -177,16 +178,16 @@ class SGLangEngine(TokenEngine):
             version = str(answer["meta_info"]["weight_version"])
         except (KeyError, TypeError) as error:
             raise EngineError(
-                f"the server reports no {error}: agentrl needs SGLang 0.5.9 or newer"
+                f"the server's answer has no field {error}; agentrl needs SGLang 0.5.9 or newer"
             ) from None
         if tuple(seen) != prompt.token_ids:
             raise EngineError(
                 f"SGLang expanded the prompt to {len(seen)} tokens, which differ from agentrl's "
-                f"{len(prompt.token_ids)}: its image processor and the model's adapter in agentrl "
-                "disagree"
+                f"{len(prompt.token_ids)}; SGLang's image processor and agentrl's adapter of the "
+                "model disagree"
             )
         if [row[1] for row in rows] != list(sampled):
-            raise EngineError("SGLang's log-probabilities are of other tokens than its reply")
+            raise EngineError("SGLang's log-probabilities do not belong to the tokens of its reply")
         return Reply(
             token_ids=tuple(sampled),
             logprobs=tuple(float(row[0]) for row in rows),
@@ -206,11 +207,11 @@ class SGLangEngine(TokenEngine):
                 the new weights may have arrived, the engine refuses requests until a load succeeds.
         """
         if self._client is None:
-            raise EngineError("the SGLang engine is not started, or closed")
+            raise EngineError("the SGLang engine has not been started or was closed")
         self._accepts_requests.clear()
         self._invalid = f"the weights of version {version} ({path}) were not loaded"
         try:
-            with boundary(EngineError, f"SGLang: weights of {path}"):
+            with boundary(EngineError, f"SGLang: loading weights from {path}"):
                 async with asyncio.timeout(self.settings.deadline_s):
                     with tempfile.TemporaryDirectory(prefix="agentrl-sglang-") as scratch:
                         folder = await asyncio.to_thread(self._hub_folder, path, Path(scratch))
@@ -226,7 +227,7 @@ class SGLangEngine(TokenEngine):
             self._accepts_requests.set()
 
     def _hub_folder(self, weights: Path, scratch: Path) -> Path:
-        """Write a folder with these weights in the form that SGLang reads."""
+        """Write a folder with these weights in the layout that SGLang reads."""
         if weights.is_file():
             # SGLang accepts an incomplete file and silently keeps the old values of missing
             # weights.
@@ -301,13 +302,13 @@ def _hub_names(model: nn.Module, names: Iterable[str]) -> dict[str, str]:
 
     found = {}
     for name in names:
-        # Only renaming is supported: a weight that is joined or split has no single counterpart.
+        # Only renaming is supported, as a weight that is joined or split has no single counterpart.
         one = torch.empty(1, 1, device="meta")
         reverted = revert_weight_conversion(model, {name: one})
         if len(reverted) != 1:
             raise EngineError(
-                f"{name}: SGLang reads the weights of {type(model).__name__} in another layout "
-                "than transformers; use rollout.engine=vllm"
+                f"{name}: SGLang uses a different weight layout for {type(model).__name__} than "
+                "transformers; use rollout.engine=vllm"
             )
         (found[name],) = reverted
     return found

@@ -21,7 +21,7 @@ from agentrl.text import quoted
 # Maximum bytes of a response. A token with its log-probability takes about 50 bytes.
 _LARGEST = 64 << 20
 _POLL_S = 0.5
-# Import agentrl first: it makes broken builds of torchvision importable.
+# Import agentrl first, because it makes broken builds of torchvision importable.
 _SERVE = (
     "import agentrl, runpy; "
     "runpy.run_module('sglang.launch_server', run_name='__main__', alter_sys=True)"
@@ -33,7 +33,7 @@ _BAD_ARGUMENTS = 2
 
 
 class SGLangClient:
-    """Client of a server: requests and responses are JSON."""
+    """Client of a server whose requests and responses are JSON."""
 
     def __init__(self, url: str, in_flight: int) -> None:
         self._http = HttpConnection(
@@ -51,12 +51,13 @@ class SGLangClient:
         """Raise `ConfigError` if there is no server at the address."""
         if not await self.is_healthy():
             raise ConfigError(
-                f"rollout.engine_kwargs.url={self.url}: no SGLang server answers there; start it "
-                "(python -m sglang.launch_server --model-path MODEL), or correct the address"
+                f"rollout.engine_kwargs.url={self.url}: no SGLang server answers at this address; "
+                "start it (python -m sglang.launch_server --model-path MODEL) or correct the "
+                "address"
             )
 
     async def is_healthy(self) -> bool:
-        """Whether the server is ready for requests."""
+        """Return whether the server is ready for requests."""
         with contextlib.suppress(EngineError, TimeoutError):
             async with asyncio.timeout(CONNECT_S):
                 return (await self._http.send("GET", "/health"))[0] == 200
@@ -68,11 +69,11 @@ class SGLangClient:
         status, content, _ = await self._http.send("POST", path, json.dumps(dict(body)).encode())
         head = content[:4096].decode("utf-8", "replace")
         if status != 200:
-            raise EngineError(f"{what} answers {status}: {quoted(head, 300)}")
+            raise EngineError(f"{what} returned status {status}: {quoted(head, 300)}")
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
-            raise EngineError(f"{what}: invalid JSON: {quoted(head, 80)}") from None
+            raise EngineError(f"{what} returned invalid JSON: {quoted(head, 80)}") from None
 
     async def close(self) -> None:
         """Close all connections. Idempotent."""
@@ -106,9 +107,9 @@ class SGLangServer:
                 while not await client.is_healthy():
                     status, why = self._process.poll(), self._last_words
                     if status == _BAD_ARGUMENTS:
-                        raise ConfigError(f"rollout.engine_kwargs: SGLang rejects them: {why()}")
+                        raise ConfigError(f"SGLang rejects rollout.engine_kwargs: {why()}")
                     if status is not None:
-                        raise EngineError(f"SGLang ended with status {status}: {why()}")
+                        raise EngineError(f"SGLang exited with status {status}: {why()}")
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             raise EngineError(
@@ -118,7 +119,7 @@ class SGLangServer:
 
     def _last_words(self) -> str:
         lines = Path(self._log.name).read_text("utf-8", "replace").strip().splitlines()
-        # Prefer error lines: the server's last lines only report that its processes ended.
+        # Prefer error lines, because the last lines only report that the server's processes ended.
         errors = [line for line in lines if _ERROR.match(line)]
         return quoted(" / ".join(errors[-1:] or lines[-3:]), 600)
 

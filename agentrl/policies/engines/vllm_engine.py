@@ -1,4 +1,4 @@
-"""vLLM as an engine, on CPUs and GPUs.
+"""An engine that runs vLLM, on CPUs and GPUs.
 
 vLLM runs in separate processes, which end when this process ends.
 """
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 _SPECULATIVE = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
 # vLLM's own default.
 _MAX_MEMORY_SHARE = 0.92
-# Share of a GPU's memory left free for allocations that vLLM does not count: on an H100 with 80 GB,
-# these take 2.4 GB for a 3B model.
+# Share of a GPU's memory left free for allocations that vLLM does not count, which take 2.4 GB for
+# a 3B model on an H100 with 80 GB.
 _RESERVE = 0.05
 
 
@@ -121,8 +121,8 @@ class VLLMEngine(TokenEngine):
         for name in _SPECULATIVE:
             if rollout.engine_kwargs.get(name) is not None:
                 raise ConfigError(
-                    f"rollout.engine_kwargs.{name}: vLLM cannot ban tokens while it decodes "
-                    "speculatively, and image tokens must never be sampled; remove it"
+                    f"rollout.engine_kwargs.{name} is not supported; vLLM cannot ban tokens during "
+                    "speculative decoding, and image tokens must never be sampled. Remove it"
                 )
 
     @classmethod
@@ -163,7 +163,8 @@ class VLLMEngine(TokenEngine):
             # annotates its results with their types, which this process can read only with the same
             # setting, so the variable must stay set.
             os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
-        # Start in this thread: Linux treats the end of the starting thread as the parent's death.
+        # Start in this thread, because Linux treats the end of the starting thread as the parent's
+        # death.
         with vllm_environment(self.settings.start_deadline_s):
             engine_class, arguments = self._configure()
             with boundary(EngineError, f"vLLM did not start with {self._path}{main_guard_hint()}"):
@@ -197,7 +198,7 @@ class VLLMEngine(TokenEngine):
         try:
             return AsyncLLM, AsyncEngineArgs(**(defaults | self._arguments))
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"rollout.engine_kwargs: vLLM rejects them: {error}") from error
+            raise ConfigError(f"vLLM rejects rollout.engine_kwargs: {error}") from error
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
         """Sample one reply."""
@@ -214,15 +215,15 @@ class VLLMEngine(TokenEngine):
         sampling: Sampling,
         show: Callable[[tuple[int, ...]], None] | None = None,
     ) -> Reply:
-        what = f"vLLM: a prompt of {len(prompt.token_ids)} tokens"
+        what = f"vLLM, prompt of {len(prompt.token_ids)} tokens"
         with boundary(EngineError, what):
             async with asyncio.timeout(self._deadline_s), self._request_in_flight():
                 output = await self._run(prompt, sampling, show)
         if tuple(output.prompt_token_ids) != prompt.token_ids:
             raise EngineError(
                 f"vLLM expanded the prompt to {len(output.prompt_token_ids)} tokens, which differ "
-                f"from agentrl's {len(prompt.token_ids)}: its image processor and the model's "
-                "adapter in agentrl disagree"
+                f"from agentrl's {len(prompt.token_ids)}; vLLM's image processor and agentrl's "
+                "adapter of the model disagree"
             )
         sampled = output.outputs[0]
         logprobs = tuple(
@@ -257,7 +258,7 @@ class VLLMEngine(TokenEngine):
         if output is None or not output.finished:
             raise EngineError("vLLM returned no output")
         if output.outputs[0].finish_reason == "abort":
-            raise EngineError(f"a weight update failed meanwhile: {self._invalid}")
+            raise EngineError(f"a weight update failed during this request: {self._invalid}")
         return output
 
     def _request(self, prompt: Prompt) -> dict[str, Any]:
@@ -289,7 +290,7 @@ class VLLMEngine(TokenEngine):
     async def _request_in_flight(self) -> AsyncIterator[None]:
         """Count a request as in flight, after any weight update has finished."""
         if self._engine is None:
-            raise EngineError("the vLLM engine is not started, or closed")
+            raise EngineError("the vLLM engine has not been started or was closed")
         await self._accepts_requests.wait()
         if self._invalid is not None:
             raise EngineError(f"vLLM: {self._invalid}; load weights before the next request")
@@ -327,7 +328,7 @@ class VLLMEngine(TokenEngine):
         from vllm.lora.request import LoRARequest
 
         async with self._update(version, f"adapters of {folder}", str(folder)):
-            # Abort requests in flight: they would continue without adapters.
+            # Wait for requests in flight, which would otherwise continue with adapters midway.
             if self._adapter is None:
                 await self._idle.wait()
             await self._pause()
@@ -335,13 +336,13 @@ class VLLMEngine(TokenEngine):
             await self._engine.collective_rpc("check_safetensors", args=(str(file),))
             named = {"lora_name": f"version-{version}", "lora_int_id": 1, "lora_path": str(folder)}
             if not await self._engine.add_lora(LoRARequest(**named, load_inplace=True)):
-                raise EngineError("vLLM rejected them")
+                raise EngineError("vLLM rejected the adapters")
             self._adapter = LoRARequest(**named)
 
     async def begin_weight_update(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """Prepare to receive weights through `call_weight_transfer`, until `finish_weight_update`.
+        """Prepare to receive weights through `call_weight_transfer` until `finish_weight_update`.
 
         Args:
             version: version of the weights.
@@ -351,7 +352,7 @@ class VLLMEngine(TokenEngine):
         self._accepts_requests.clear()
         self._invalid = f"the weights of version {version} have not arrived"
         try:
-            with boundary(EngineError, f"vLLM: weights of version {version}"):
+            with boundary(EngineError, f"vLLM: receiving weights of version {version}"):
                 check_shapes(self._meta_model, shapes, f"version {version}")
                 async with asyncio.timeout(self._deadline_s):
                     await self._pause()
@@ -394,7 +395,7 @@ class VLLMEngine(TokenEngine):
 
     @contextlib.asynccontextmanager
     async def _update(self, version: int, what: str, source: str) -> AsyncIterator[None]:
-        """Hold requests during a weight update, then drop all caches of the old weights."""
+        """Hold back requests during a weight update, then drop all caches of the old weights."""
         self._accepts_requests.clear()
         self._invalid = f"the weights of version {version} ({source}) were not loaded"
         try:
@@ -405,8 +406,8 @@ class VLLMEngine(TokenEngine):
                         await self._engine.wake_up(["kv_cache"])
                         self._is_asleep = False
                     # Reset the cache of requests in flight too. Keep vLLM's cache of processed
-                    # images: it does not depend on weights, and requests on their way to the engine
-                    # may refer to it.
+                    # images, because it does not depend on weights, and requests on their way to
+                    # the engine may refer to it.
                     await self._engine.reset_prefix_cache(reset_running_requests=True)
                     await self._engine.reset_encoder_cache()
                     await self._engine.update_weight_version(str(version))
@@ -427,9 +428,9 @@ class VLLMEngine(TokenEngine):
             await self._engine.pause_generation(mode="keep", clear_cache=False)
 
     async def _abort_requests(self) -> None:
-        """After a failed update, abort paused requests, which would resume with its weights."""
+        """Abort paused requests after a failed update, or they would resume with its weights."""
         if self._is_paused:
-            # Ignore errors here: the error of the update itself is more informative.
+            # Ignore errors here, because the error of the update itself is more informative.
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(self._deadline_s):
                     await self._engine.pause_generation(mode="abort", clear_cache=False)
@@ -439,7 +440,7 @@ class VLLMEngine(TokenEngine):
     async def sleep(self) -> None:
         """Release GPU memory, and refuse requests, until weights are loaded."""
         self._accepts_requests.clear()
-        self._invalid = "it is asleep"
+        self._invalid = "the engine is asleep"
         try:
             with boundary(EngineError, "vLLM: going to sleep"):
                 async with asyncio.timeout(self._deadline_s):
@@ -465,7 +466,7 @@ class VLLMEngine(TokenEngine):
 
 
 def _most_probable(positions: Any, count: int) -> tuple[TopLogprobs, ...]:
-    """Return the most probable tokens; vLLM also lists the sampled token, whatever its rank."""
+    """Return the most probable tokens; vLLM also lists the sampled token regardless of its rank."""
     if not count:
         return ()
     return tuple(

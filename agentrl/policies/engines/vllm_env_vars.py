@@ -37,7 +37,7 @@ def vllm_environment(start_deadline_s: float) -> Iterator[None]:
         # Even in eager mode, vLLM compiles two small functions of its sampler, which takes seconds
         # for the first reply and each new batch size, and needs a C++ compiler.
         settings |= {"TORCH_COMPILE_DISABLE": "1"}
-        # vLLM recommends this OpenMP: its threads wait without taking CPU time from the learner.
+        # vLLM recommends this OpenMP, whose threads wait without taking CPU time from the learner.
         openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
         settings |= {"LD_PRELOAD": str(openmp)} if openmp.is_file() else {}
     added = {n: value for n, value in settings.items() if n not in os.environ} | always
@@ -54,7 +54,7 @@ def vllm_environment(start_deadline_s: float) -> Iterator[None]:
 
 
 def main_guard_hint() -> str:
-    """Explain the most common mistake in scripts: vLLM's processes execute the top level again."""
+    """Return a hint about a common mistake in scripts, whose top level vLLM's processes rerun."""
     script = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "")
     # default_worker.py is the script of Ray's actors.
     if script.suffix != ".py" or script.name == "default_worker.py":

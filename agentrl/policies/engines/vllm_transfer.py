@@ -36,7 +36,7 @@ _CHUNK_BYTES = 256 * 2**20
 
 @dataclass
 class SharedInit(WeightTransferInitInfo):  # type: ignore[misc]
-    """Empty: initialization needs no data, because each update names its file."""
+    """Empty, because each update names its file."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class NamedWeights(Protocol):
         """Return the shapes of all weights, in order."""
 
     def iter_full_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield all weights, one by one, in full and in one dtype. A collective call."""
+        """Yield all weights one by one, unsharded and in one dtype. A collective call."""
 
     @property
     def dtype(self) -> dtype:
@@ -68,7 +68,7 @@ class _Source(WeightSource):  # type: ignore[misc]
         self._named = named
 
     def metadata(self) -> list[ParamMeta]:
-        """Names, dtypes and shapes, without gathering any weights."""
+        """Return names, dtypes and shapes without gathering any weights."""
         shapes = self._named.shapes()
         return [ParamMeta(name, self._named.dtype, shape) for name, shape in shapes.items()]
 
@@ -83,7 +83,7 @@ class SharedEngine(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ign
     update_info_cls = SharedUpdate
 
     def init_transfer_engine(self, init_info: SharedInit) -> None:
-        """Do nothing: there is no connection."""
+        """Do nothing, because there is no connection."""
 
     def start_weight_update(self) -> None:
         """Prepare to process each layer once all of its weights have arrived."""
@@ -100,13 +100,13 @@ class SharedEngine(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ign
         self.model.load_weights(list(load_file(update_info.path).items()))
 
     def finish_weight_update(self) -> None:
-        """Process the layers that are still waiting."""
+        """Process the layers that have not been processed yet."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         finalize_layerwise_reload(self.model, self.model_config)
 
     def shutdown(self) -> None:
-        """Do nothing: there is no connection."""
+        """Do nothing, because there is no connection."""
 
 
 @dataclass
@@ -193,7 +193,7 @@ def open_trainer(
 
 
 def shared_trainer_info(rank: int, folder: Path) -> TrainerInitInfo:
-    """Return settings for `shared`: rank 0 sends chunks through a folder in shared memory."""
+    """Return settings for `shared`, where rank 0 sends chunks through a shared-memory folder."""
     return SharedTrainerInit(rank=rank, folder=folder, chunk_bytes=_CHUNK_BYTES)
 
 
@@ -205,7 +205,7 @@ def ipc_trainer_info(rank: int) -> TrainerInitInfo:
 
 
 def nccl_trainer_info(rank: int, host: str, workers: int) -> TrainerInitInfo:
-    """Return settings for `nccl`: a process group of rank 0 and all workers of all engines."""
+    """Return settings for `nccl`, where rank 0 and all engines' workers form a process group."""
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
     return NCCLTrainerInitInfo(

@@ -25,7 +25,7 @@ class WeightLoader:
     """Checksums of the tensors that arrived, by name; empty strings if checksums are off."""
 
     def load_safetensors(self, path: str) -> int:
-        """Replace all weights with the contents of a file, and return its number of tensors."""
+        """Replace all weights with those in a file, and return the number of tensors in it."""
         self._check_intact()
         weights = load_file(path)
         check_digest(Path(path), weights)
@@ -74,8 +74,8 @@ class WeightLoader:
             raise RuntimeError(f"{len(missing)} weights did not arrive, such as {missing[0]}")
         if digest is not None and join_digests(received) != digest:
             raise RuntimeError(
-                f"the engine has checksum {join_digests(received)}, published was "
-                f"{digest} (train.check_weights)"
+                f"the engine's weights have checksum {join_digests(received)}, but the learner "
+                f"published {digest} (train.check_weights)"
             )
         _pack_tied_heads(model)
         self.weights_are_torn = False
@@ -89,7 +89,7 @@ class WeightLoader:
 
     def _check_intact(self) -> None:
         if self.weights_are_torn:
-            raise RuntimeError("an earlier weight load failed midway: restart the engine")
+            raise RuntimeError("an earlier weight load failed midway; restart the engine")
 
 
 def _reset_expert_kernels(model: nn.Module) -> None:

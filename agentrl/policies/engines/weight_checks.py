@@ -1,4 +1,4 @@
-"""Checks that an engine plays with the published weights: names, shapes and checksums."""
+"""Checks that an engine uses the published weights, by their names, shapes and checksums."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ DIGEST = "digest"
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
-    """Compute the checksum of tensors: their names, dtypes, shapes and every bit."""
+    """Compute the checksum of tensors from their names, dtypes, shapes and bytes."""
     return join_digests({name: tensor_digest(tensor) for name, tensor in tensors.items()})
 
 
 def tensor_digest(tensor: Tensor) -> str:
-    """Compute the checksum of one tensor: its dtype, shape and every bit."""
+    """Compute the checksum of one tensor from its dtype, shape and bytes."""
     plain = tensor.detach().cpu().contiguous()
     found = xxhash.xxh3_128(f"{plain.dtype} {tuple(plain.shape)}\n".encode())
     found.update(raw_bytes(plain))
@@ -44,7 +44,7 @@ def join_digests(digests: Mapping[str, str]) -> str:
 
 
 def check_digest(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Compare weights with the checksum in the file they came from, if the file has one."""
+    """Check weights against the checksum in the file they came from, if the file has one."""
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
@@ -55,13 +55,13 @@ def check_digest(path: Path, tensors: Mapping[str, Tensor]) -> None:
     found = digest({name: tensors[name] for name in names})
     if found != expected:
         raise EngineError(
-            f"weights of {path}: the engine has checksum {found}, published was {expected} "
-            "(train.check_weights)"
+            f"weights of {path}: the engine's weights have checksum {found}, but the learner "
+            f"published {expected} (train.check_weights)"
         )
 
 
 def check_header(model: nn.Module, path: Path) -> None:
-    """Compare the names and shapes in a safetensors file's header with a model's.
+    """Check the names and shapes in a safetensors file's header against a model's.
 
     Args:
         model: the model; may be on the meta device.
@@ -75,7 +75,7 @@ def check_header(model: nn.Module, path: Path) -> None:
 
 
 def check_shapes(model: nn.Module, shapes: Mapping[str, Sequence[int]], source: str) -> None:
-    """Compare the names and shapes of weights with a model's."""
+    """Check the names and shapes of weights against a model's."""
     own = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     # Learners publish each parameter once, so a tied output head appears only as the embedding.
     required = {name for name, _ in model.named_parameters()}
@@ -88,6 +88,5 @@ def check_shapes(model: nn.Module, shapes: Mapping[str, Sequence[int]], source: 
     ]
     if problems:
         raise EngineError(
-            f"weights of {source} do not fit the model in {len(problems)} tensors: "
-            f"{', '.join(problems[:3])}"
+            f"{len(problems)} weights of {source} do not fit the model: {', '.join(problems[:3])}"
         )

@@ -1,4 +1,4 @@
-"""An adapter that leaves images to the model's own transformers processor."""
+"""An adapter that processes images with the model's own transformers processor."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ProcessorAdapter(ModelAdapter):
         self._added = added_tokens(path)
         self._markups: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._rows: dict[tuple[int, ...], int] = {}
-        with boundary(ConfigError, f"model.path={path}: its processor cannot be used"):
+        with boundary(ConfigError, f"model.path={path}: the processor cannot be used"):
             self._processor: Any = AutoProcessor.from_pretrained(path, **NO_FOREIGN_CODE)
             self.image_text: str = str(self._processor.image_token)
             text = self._expanded(np.zeros((64, 64, 3), np.uint8))
@@ -66,7 +66,7 @@ class ProcessorAdapter(ModelAdapter):
         return cls(path)
 
     def _expanded(self, image: Image) -> str:
-        """Return the text that the processor writes in place of `image_text`."""
+        """Return the text with which the processor replaces `image_text`."""
         return str(self._processor.replace_image_token(self._process([image]), 0))
 
     def _process(self, images: Sequence[Image], **changed: bool) -> Any:
@@ -75,7 +75,7 @@ class ProcessorAdapter(ModelAdapter):
         )
 
     def image_markup(self, image: Image) -> tuple[int, ...]:
-        """Return the tokens that the processor writes for an image, which depend on its size."""
+        """Return the processor's tokens for an image, which depend on the image's size."""
         if image.shape not in self._markups:
             before, after = self.image_margins
             text = self._expanded(image).removeprefix(before).removesuffix(after)
@@ -93,7 +93,7 @@ class ProcessorAdapter(ModelAdapter):
         return self.image_markup(image).count(self.image_token_id)
 
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
-        """Return the processor's tensors, and image_rows int64[images], each image's rows."""
+        """Return the processor's tensors, and image_rows int64[images], each image's row count."""
         return self._tensors(images) if images else {}
 
     def compact_pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
@@ -103,7 +103,7 @@ class ProcessorAdapter(ModelAdapter):
         return self._tensors(images, do_rescale=False, do_normalize=False)
 
     def expand_pixels(self, pixels: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Normalize 8-bit values."""
+        """Normalize 8-bit pixel values."""
         import torch
 
         found = dict(pixels)
@@ -157,7 +157,7 @@ class ProcessorAdapter(ModelAdapter):
         given = {name: value for name, value in pixels.items() if name != "image_rows"}
         seen = model.get_image_features(**given, return_dict=True)
         self.joins_images: bool = not isinstance(seen.pooler_output, list | tuple)
-        # The model returned one entry per tile.
+        # If the model returned one entry per tile, join the tiles of each image.
         if len(seen.pooler_output) != len(rows):
             tiles = seen.pooler_output.split(rows)
             seen.pooler_output = [own.flatten(0, 1) for own in tiles]

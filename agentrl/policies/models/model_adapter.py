@@ -1,6 +1,6 @@
 """The interface to model families, and functions that their adapters share.
 
-The shared functions resize images to a model's input resolution and read files of its folder.
+The shared functions resize images to a model's input resolution and read the model's files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agentrl.errors import ConfigError
 from agentrl.types import Image
 
 NO_FOREIGN_CODE: Any = {"local_files_only": True, "trust_remote_code": False}
-"""Arguments for every `from_pretrained`: without them, transformers asks whether to run code from
+"""Arguments for every `from_pretrained`; without them, transformers asks whether to run code from
 the model's folder."""
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ModelAdapter:
-    """How agentrl handles a model family; contains everything that differs between families.
+    """Everything that differs between model families.
 
     The base class handles models without vision; families with vision override the methods for
     images. An adapter belongs to one model, which `read` opens from its folder.
@@ -39,13 +39,13 @@ class ModelAdapter:
     vision_modules: ClassVar[tuple[str, ...]] = ()
     """Names of the submodules and parameters that belong to the vision tower or its projector."""
     image_token_id: int | None = None
-    """Token that stands for an image or part of an image; None for text-only models."""
+    """Token that represents an image or part of an image; None for text-only models."""
     image_text: str = ""
-    """Text that the model's chat template writes for an image."""
+    """Text that the model's chat template emits for an image."""
     image_margins: tuple[str, str] = ("", "")
     """Text that the model's processor adds before and after `image_markup`."""
     banned_token_ids: tuple[int, ...] = ()
-    """Image placeholders, which a policy can never sample and text can never contain."""
+    """Image placeholders, which a policy never samples and which encoded text never contains."""
     position_axes: int = 1
     """Dimensions of a position: 3 for M-RoPE (time, height, width)."""
     attends_within_images: bool = False
@@ -108,7 +108,9 @@ class ModelAdapter:
                 collapsed.extend(run)
         expected = [self.num_image_tokens(image) for image in images]
         if runs != expected:
-            raise ValueError(f"image tokens in runs of {runs}, but the images have {expected}")
+            raise ValueError(
+                f"the prompt has image tokens in runs of {runs}, but its images need {expected}"
+            )
         return collapsed
 
     def engine_prompt(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
@@ -128,8 +130,8 @@ class ModelAdapter:
     def compact_pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
         """Return compact tensors that `expand_pixels` converts to `pixels` on any device.
 
-        A family whose processor ends with a linear function of 8-bit values returns those values,
-        which saves work here and bytes in transit.
+        A family whose processor ends with a linear function of 8-bit values returns these values,
+        which saves computation here and bandwidth.
         """
         return self.pixels(images)
 
@@ -168,7 +170,7 @@ class ModelAdapter:
     def forward_inputs(
         self, token_ids: Tensor, attention_mask: Tensor, images: Sequence[Image]
     ) -> dict[str, Tensor]:
-        """Return keyword arguments for the whole model's forward.
+        """Return keyword arguments for the whole model's forward pass.
 
         Args:
             token_ids: int64[B, L].
@@ -179,7 +181,7 @@ class ModelAdapter:
         return inputs | self.pixels(images)
 
     def processor_arguments(self) -> dict[str, Any]:
-        """Return arguments with which the model's own processor accepts images from `scale`."""
+        """Return arguments that make the model's own processor accept images from `scale`."""
         return {}
 
     def engine_arguments(self) -> dict[str, Any]:
@@ -195,11 +197,11 @@ class ModelAdapter:
         """Change a loaded Hugging Face model in place, for speed, without changing its results."""
 
     def is_vision(self, name: str) -> bool:
-        """Whether a dotted name refers to a module or parameter of the vision tower."""
+        """Return whether a dotted name refers to a module or parameter of the vision tower."""
         return any(part in self.vision_modules for part in name.split("."))
 
     def blocks(self, model: nn.Module) -> Iterator[nn.Module]:
-        """Return the decoder's blocks, its longest list of modules, for FSDP to gather singly."""
+        """Yield the decoder's blocks (its longest list of modules), which FSDP gathers singly."""
         from torch import nn
 
         stacks = [
@@ -259,7 +261,7 @@ def target_size(
 
 
 def resize_image(image: Image, size: tuple[int, int]) -> Image:
-    """Resize an image by area averaging. Returns a new array: environments reuse their buffers.
+    """Resize an image by area averaging into a new array, since environments reuse their buffers.
 
     OpenCV is fast at halving, so large images are halved first, which takes a third of the time for
     a 720x1280 screen.
@@ -284,11 +286,11 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ConfigError(f"model.path={path.parent}: no {path.name} in this folder") from error
+        raise ConfigError(f"model.path={path.parent}: the folder has no {path.name}") from error
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        raise ConfigError(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: must contain an object, not {type(content).__name__}")
+        raise ConfigError(f"{path} must contain a JSON object, not {type(content).__name__}")
     return content
 
 
@@ -307,6 +309,6 @@ def image_settings(path: Path) -> dict[str, Any]:
 
 
 def added_tokens(path: Path) -> dict[str, int]:
-    """Read the tokens that a model's tokenizer matches before all others, by text."""
+    """Read the added tokens of a model's tokenizer, which it matches before all others."""
     added = read_json(path / "tokenizer.json").get("added_tokens", [])
     return {str(token["content"]): int(token["id"]) for token in added}

@@ -1,4 +1,4 @@
-"""Choose a model's adapter, and load the model with its weights or on the meta device."""
+"""Select a model's adapter, and load the model with its weights or on the meta device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SCORE = "score.weight"
 """Name of a reward model's scalar head, as in transformers' classification models."""
-# Fallback family, for models that no other family names.
+# Fallback family, for models that no other family lists.
 _OTHER = "generic"
 
 
@@ -33,7 +33,7 @@ def adapter_for(path: Path, name: str = "auto") -> ModelAdapter:
     """
     _config_without_code(path)
     family = family_of(path, name)
-    with boundary(ConfigError, f"model.path={path}: the adapter {family.__name__} cannot read it"):
+    with boundary(ConfigError, f"model.path={path} cannot be read by adapter {family.__name__}"):
         return family.read(path)
 
 
@@ -75,7 +75,7 @@ def load_model(
     import torch
     from transformers import AutoConfig
 
-    with boundary(ConfigError, f"model.path={path}: cannot be loaded"):
+    with boundary(ConfigError, f"model.path={path} cannot be loaded"):
         config = AutoConfig.from_pretrained(path, **NO_FOREIGN_CODE)
         model: nn.Module = loader.from_pretrained(
             path,
@@ -89,7 +89,7 @@ def load_model(
 
 
 def load_reward_model(path: Path, *, dtype: str = "float32", device: str = "cpu") -> nn.Module:
-    """Load a reward model for inference: the model, with its scalar head as `score`."""
+    """Load a reward model for inference, with its scalar head as `score`."""
     from safetensors import safe_open
     from torch import nn
 
@@ -113,7 +113,7 @@ def load_on_meta(path: Path) -> nn.Module:
     import torch
     from transformers import AutoConfig
 
-    cannot = f"model.path={path}: cannot be built"
+    cannot = f"model.path={path} cannot be built"
     with boundary(ConfigError, cannot), torch.device("meta"):
         model: nn.Module = loader.from_config(
             AutoConfig.from_pretrained(path, **NO_FOREIGN_CODE), trust_remote_code=False
@@ -141,13 +141,13 @@ def load_headers(
         headless: whether the output head may be missing, as in a reward model.
     """
     if SCORE in headers and not headless:
-        raise ConfigError(f"model.path={path}: is a reward model, which cannot write replies")
+        raise ConfigError(f"model.path={path} is a reward model, which cannot generate replies")
     loader = _loader(path)
     import torch
     from transformers import AutoConfig
     from transformers.models.auto.auto_factory import _get_model_class
 
-    with boundary(ConfigError, f"model.path={path}: cannot be loaded"):
+    with boundary(ConfigError, f"model.path={path} cannot be loaded"):
         config = AutoConfig.from_pretrained(path, **NO_FOREIGN_CODE)
         if headless:
             _silence_load_report()
@@ -164,8 +164,8 @@ def load_headers(
         absent = report["missing_keys"] - ({"lm_head.weight"} if headless else set())
         if missing := sorted(absent - buffers):
             raise ConfigError(
-                f"the model's files lack {len(missing)} weights, such as {missing[0]}. Download or "
-                "export the model again."
+                f"{len(missing)} weights are missing from the model's files, such as {missing[0]}. "
+                "Download or export the model again."
             )
         # Compute buffers that are not in the files, such as rotary frequencies. from_pretrained
         # does the same, but skips modules that it has marked on the meta device.
@@ -189,14 +189,14 @@ def _is_not_load_report(record: logging.LogRecord) -> bool:
 
 
 def _config_without_code(path: Path) -> dict[str, Any]:
-    """Read a model's config.json, and check that the model needs no Python code of its own."""
+    """Read a model's config.json and check that the model needs no custom Python code."""
     config = read_json(path / "config.json")
     if "auto_map" in config:
         import transformers
 
         if config.get("model_type") not in transformers.CONFIG_MAPPING:
             raise ConfigError(
-                f"model.path={path}: needs Python code from its folder (auto_map in config.json), "
+                f"model.path={path} needs Python code from its folder (auto_map in config.json), "
                 "which is never run; use a model whose class is part of transformers"
             )
     return config
@@ -213,15 +213,15 @@ def _loader(path: Path) -> Any:
 
 
 def _caps_attention(config: Any) -> bool:
-    """Whether a model caps its attention logits, which SDPA does not support."""
+    """Return whether a model caps its attention logits, which SDPA does not support."""
     return getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
 
 
 def _attention(attention: str, dtype: str, *, caps: bool = False) -> str:
     if attention == "sdpa" and caps:
         raise ConfigError(
-            "model.attention=sdpa: this model caps its attention logits, which SDPA would leave "
-            "out; use eager or flash_attention_2"
+            "model.attention=sdpa does not support this model, which caps its attention logits; "
+            "use eager or flash_attention_2"
         )
     plain = "eager" if caps else "sdpa"
     # flex is the learner's own setting; transformers rejects it for some families.
@@ -236,7 +236,7 @@ def _attention(attention: str, dtype: str, *, caps: bool = False) -> str:
 
 
 def check_weights(path: Path) -> None:
-    """Check, by reading headers, that the safetensors files of a model's folder are complete."""
+    """Check that a model's safetensors files are complete, by reading their headers."""
     from safetensors import SafetensorError, safe_open
 
     for file in sorted(path.glob("*.safetensors")):
@@ -245,5 +245,5 @@ def check_weights(path: Path) -> None:
                 pass
         except (OSError, SafetensorError) as error:
             raise ConfigError(
-                f"{file}: cannot be read as weights: {error}. Download or export the model again."
+                f"{file} cannot be read as weights: {error}. Download or export the model again."
             ) from error

@@ -27,7 +27,7 @@ def check_model(model: ModelConfig) -> None:
     """Validate the model settings without contacting the hub or building a model.
 
     Raises:
-        ConfigError: the folder does not exist, lacks a model or has broken weights; the sizes of a
+        ConfigError: the folder does not exist, has no model or has broken weights; the sizes of a
             tiny model do not fit each other; or the adapter or the chat format does not exist.
     """
     if model.adapter != "auto":
@@ -65,14 +65,14 @@ def model_origin(model: ModelConfig) -> tuple[str, dict[str, Any]]:
 
 
 def check_policy(model: ModelConfig) -> None:
-    """Check that a model can write replies. Call `check_model` first."""
+    """Check that a model can generate replies. Call `check_model` first."""
     folder = None if model.path == "tiny" else path_of(model.path, "model.path")
     if folder is not None and any(folder.glob("*.safetensors")) and SCORE in open_files(folder):
-        raise ConfigError(f"model.path={folder}: is a reward model, which cannot write replies")
+        raise ConfigError(f"model.path={folder} is a reward model, which cannot generate replies")
 
 
 def is_on_hub(model: ModelConfig) -> bool:
-    """Whether a model is neither `tiny` nor a local folder. Call `check_model` first."""
+    """Return whether a model is neither `tiny` nor a local folder. Call `check_model` first."""
     return model.path != "tiny" and not path_of(model.path, "model.path").is_dir()
 
 
@@ -145,12 +145,11 @@ def _hub_errors(id: str) -> Iterator[None]:
 
     try:
         yield
-    # The HTTP library raises its own connection errors.
-    except Exception as error:
+    except Exception as error:  # the HTTP library raises its own connection errors
         reason = " ".join(str(error).split())[:300].rstrip(".")
-        what = f"it cannot be loaded from the Hugging Face Hub: {reason}"
-        # The hub did not answer.
+        what = f"cannot be loaded from the Hugging Face Hub: {reason}"
+        # If the hub did not answer, suggest what works offline.
         if not isinstance(error, HfHubHTTPError):
-            what = f"the Hugging Face Hub cannot be reached: {reason}. Without a network, name a "
-            what += "folder, or a model that is in the Hub's cache"
-        raise ConfigError(f"model.path={id}: no such folder, and {what}") from error
+            what = f"the Hugging Face Hub cannot be reached: {reason}. Without a network, use a "
+            what += "folder or a model that is in the Hub's cache"
+        raise ConfigError(f"model.path={id} is not a folder, and {what}") from error

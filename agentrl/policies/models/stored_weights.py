@@ -1,7 +1,7 @@
-"""Weights read one at a time, or in part, from a model's files, under their names in memory.
+"""Read a model's weights from its files, one at a time or in part, under their names in memory.
 
 transformers renames weights while loading them, and joins the weights of experts. Its
-`from_pretrained` holds all weights in memory; this module reads only the part that a rank asks for.
+`from_pretrained` holds all weights in memory; this module reads only the part that a rank needs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def open_model(
 ) -> tuple[nn.Module, StoredWeights]:
     """Open a model with its parameters on the meta device, and the weights to fill them with.
 
-    Otherwise the model is as `load_model` returns it, before its adapter prepares it.
+    Apart from that, the model is as in `load_model` before its adapter prepares it.
     """
     check_weights(path)
     model = load_headers(
@@ -80,7 +80,7 @@ class StoredWeights:
                 self._sources[name].append((stored, pattern))
 
     def __iter__(self) -> Iterator[tuple[str, WeightSlice]]:
-        """Yield each weight by its name in memory; weights stored in parts are read as a whole."""
+        """Yield each weight with its name in memory, reading weights stored in parts as a whole."""
         for name, sources in self._sources.items():
             if sources[0][1] is None:
                 yield name, self._files[sources[0][0]]
@@ -118,7 +118,7 @@ class StoredWeights:
 
 
 def read_headers(folder: Path) -> dict[str, Tensor]:
-    """Create a meta tensor for each weight in a folder's safetensors files, by its name there."""
+    """Create a meta tensor for each weight in a folder's safetensors files, keyed by its name."""
     import torch
 
     def header(found: Any) -> Tensor:
@@ -129,7 +129,7 @@ def read_headers(folder: Path) -> dict[str, Tensor]:
 
 
 def open_files(path: Path) -> dict[str, Any]:
-    """Open the weights of a safetensors file or a model's folder, by their names there.
+    """Open the weights of a safetensors file or a model's folder, keyed by their stored names.
 
     Returns:
         safetensors' slices, which read on indexing: `WeightSlice` with `get_shape` and `get_dtype`.
@@ -144,15 +144,15 @@ def open_files(path: Path) -> dict[str, Any]:
         try:
             opened: Any = safe_open(file, framework="pt")
         except (OSError, SafetensorError) as error:
-            raise ConfigError(f"{file}: cannot be read as weights: {error}") from error
+            raise ConfigError(f"{file} cannot be read as weights: {error}") from error
         found |= {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
     if not found:
-        raise ConfigError(f"{path}: contains no safetensors file with weights")
+        raise ConfigError(f"{path} contains no safetensors file with weights")
     return found
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the files that transformers would read; others, like `consolidated`, repeat these."""
+    """Return the files that transformers would read; others, such as `consolidated`, are copies."""
     if not path.is_dir():
         return [path]
     if (path / "model.safetensors").is_file():

@@ -1,7 +1,7 @@
 """Names of a model's weights in its files, which for some families differ from those in memory.
 
 transformers renames weights while loading them, and joins the weights of experts. Files on the
-Hugging Face Hub keep the original form, which engines expect as well.
+Hugging Face Hub keep the original layout, which engines expect as well.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from agentrl.policies.models.stored_weights import open_files, read_headers
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Marks the names of weights that transformers may transpose without changing their shape.
+# Part of the names of weights that transformers may transpose without changing their shape.
 _EXPERTS = ".experts."
 
 
 def as_stored(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Convert weights to the names and the form that they have in a model's files."""
+    """Convert weights to the names and layout that they have in a model's files."""
     known = _stored_shapes(folder)
     if _are_plain(tensors, known):
         return dict(tensors)
@@ -34,7 +34,7 @@ def as_stored(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 class StoredForm:
-    """How the files of a trained model store its weights: `as_stored`, plus fixed buffers.
+    """The layout of a trained model's weights in its files: `as_stored`, plus fixed buffers.
 
     Args:
         folder: folder of the model that the run started from.
@@ -88,7 +88,7 @@ class StoredForm:
 
 
 def _are_plain(tensors: Mapping[str, Tensor], known: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether weights have the same form in the files, judging by shapes alone."""
+    """Return whether weights have the same layout in the files, judging by shapes alone."""
     return all(
         known.get(name) == tuple(tensor.shape) and _EXPERTS not in name
         for name, tensor in tensors.items()

@@ -112,11 +112,14 @@ async def test_weights_travel_under_their_names_on_the_hub(
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ((400, {"error": {"message": "too long"}}), "answers 400.*too long"),
+        ((400, {"error": {"message": "too long"}}), "returned status 400.*too long"),
         ((200, b"<html>"), "invalid JSON"),
         ((200, b"[" * 100_000), "invalid JSON"),
         ((200, b" " * (65 << 20)), "exceeds 67108864 bytes"),
-        ((200, {"output_ids": [1], "meta_info": {}}), "no 'prompt_token_ids'.*0.5.9 or newer"),
+        (
+            (200, {"output_ids": [1], "meta_info": {}}),
+            "no field 'prompt_token_ids'.*0.5.9 or newer",
+        ),
         (
             (
                 200,
@@ -166,9 +169,9 @@ async def test_after_a_failed_update_it_answers_only_with_new_weights(
 @pytest.mark.parametrize(
     ("kwargs", "more", "words"),
     [
-        ({"url": "localhost:30000"}, {}, "must look like http://HOST:PORT"),
-        ({"url": "http://h:1", "tp_size": 2}, {}, "engine_kwargs.tp_size: .*remove it"),
-        ({"url": "http://h:1"}, {"actors": 2}, "one SGLang server answers one actor"),
+        ({"url": "localhost:30000"}, {}, "must be http://HOST:PORT"),
+        ({"url": "http://h:1", "tp_size": 2}, {}, "engine_kwargs.tp_size cannot be set.*remove it"),
+        ({"url": "http://h:1"}, {"actors": 2}, "cannot share one SGLang server"),
     ],
 )
 def test_contradictory_settings_are_mistakes(kwargs, more, words: str) -> None:
@@ -209,7 +212,7 @@ def test_only_a_server_that_is_started_here_needs_sglang_here(monkeypatch) -> No
 
 async def test_an_address_without_a_server_is_a_mistake(tiny_vlm: Path) -> None:
     engine = SGLangEngine(EngineSettings(folder=tiny_vlm), url="http://127.0.0.1:1")
-    with pytest.raises(ConfigError, match="no SGLang server answers there"):
+    with pytest.raises(ConfigError, match="no SGLang server answers at this address"):
         await engine.start()
     await engine.close()
 
@@ -258,8 +261,12 @@ def stand_in(tmp_path: Path, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"no_such": 1}, ConfigError, "SGLang rejects them: .*unrecognized arguments: --no-such"),
-        ({"fail": True}, EngineError, "ended with status 1: .*no kernel for this device"),
+        (
+            {"no_such": 1},
+            ConfigError,
+            "rejects rollout.engine_kwargs: .*arguments: --no-such",
+        ),
+        ({"fail": True}, EngineError, "exited with status 1: .*no kernel for this device"),
     ],
 )
 async def test_a_server_that_does_not_start_says_why(stand_in, arguments, error, words) -> None:

@@ -107,10 +107,10 @@ async def test_published_checksums_are_verified(
     path.write_bytes(content)
     under_way = asyncio.create_task(ask(engine, prompts(encoder), max_new_tokens=400))
     await wait_for_tokens(engine, 1)
-    with pytest.raises(EngineError, match="published was"):
+    with pytest.raises(EngineError, match="learner published"):
         await engine.load_weights(path, 7)
     with pytest.raises(
-        EngineError, match="a weight update failed meanwhile: the weights of version 7"
+        EngineError, match="a weight update failed during this request: the weights of version 7"
     ):
         await under_way
     await engine.load_weights(tiny_vlm / "model.safetensors", 8)

@@ -178,19 +178,23 @@ def test_every_placeholder_is_banned(tiny_vlm: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("config.json", b"[" * 100_000, r"config\.json: cannot be read: maximum recursion"),
-        ("tokenizer.json", b"{}", r"adapter QwenVL cannot read it: KeyError: '<\|vision_end"),
-        ("preprocessor_config.json", b"{}", "cannot read it: KeyError: 'image_mean'"),
+        ("config.json", b"[" * 100_000, r"config\.json cannot be read: maximum recursion"),
+        ("tokenizer.json", b"{}", r"cannot be read by adapter QwenVL: KeyError: '<\|vision_end"),
+        (
+            "preprocessor_config.json",
+            b"{}",
+            "by adapter QwenVL: KeyError: 'image_mean'",
+        ),
         (
             "generation_config.json",
             b'{"eos_token_id": ["x"]}',
-            r"eos_token_id=\['x'\] must be",
+            r"eos_token_id must be .*got \['x'\]",
         ),
         ("chat_template.jinja", b"\xff", "cannot be used for chats: UnicodeDecodeError"),
         (
             "chat_template.jinja",
             b"{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}",
-            "it writes more than 10,000,000 characters",
+            "the output exceeds 10,000,000 characters",
         ),
     ],
 )
@@ -208,7 +212,7 @@ def test_a_damaged_file_of_a_model_is_a_config_error(
 def test_an_unknown_vision_model_without_a_processor_is_a_config_error(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava", "vision_config": {}}))
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(ConfigError, match="its processor cannot be used"):
+    with pytest.raises(ConfigError, match="the processor cannot be used"):
         adapter_for(tmp_path)
 
 
@@ -276,5 +280,5 @@ def test_code_in_a_models_folder_is_refused_without_a_question(tmp_path, monkeyp
     processor = {"processor_class": "Mine", "auto_map": {"AutoProcessor": "mine.Processor"}}
     (tmp_path / "processor_config.json").write_text(json.dumps(processor))
     (tmp_path / "tokenizer.json").write_text('{"added_tokens": []}')
-    with pytest.raises(ConfigError, match="its processor cannot be used"):
+    with pytest.raises(ConfigError, match="the processor cannot be used"):
         ProcessorAdapter(tmp_path)

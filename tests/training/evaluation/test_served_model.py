@@ -100,7 +100,7 @@ def test_a_server_failure_is_not_a_lost_game(server: Server, tmp_path: Path) -> 
     void = [game for game in games if game.outcome.void]
     assert (len(games), len(void)) == (6, 2)
     errors = " ".join(str(game.error) for game in void)
-    assert "answers 400: 'no'" in errors
+    assert "returned status 400: 'no'" in errors
     assert "content filter" in errors
     assert {str(game.error).partition(":")[0] for game in void} == {
         "EndpointRefused",

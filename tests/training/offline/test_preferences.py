@@ -181,7 +181,7 @@ def said_about(bright, reply):
 def test_a_reward_model_scores_episodes_as_the_learner_did(learned):
     section, trained = learned
     if section == "dpo":
-        with pytest.raises(ConfigError, match=r"is not a reward model: it has no score\.weight"):
+        with pytest.raises(ConfigError, match=r"is not a reward model, as it has no score\.weight"):
             TrainedReward(str(trained.path))
         return
     inputs = [said_about(*case) for case in CASES]
@@ -257,7 +257,7 @@ def test_a_reward_model_cannot_write_replies(learned, folder, capsys):
     config, overrides = arguments(folder, "dpo", "dry")
     command = ["dpo", str(config), *overrides, f"model.path={trained.path}/model", "--dry-run"]
     assert cli.run(command) == 2
-    assert "is a reward model, which cannot write replies" in capsys.readouterr().err
+    assert "is a reward model, which cannot generate replies" in capsys.readouterr().err
 
 
 def test_a_dry_run_counts_the_pairs(folder, capsys):

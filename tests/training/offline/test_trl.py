@@ -299,6 +299,6 @@ def test_transformers_loads_a_reward_model_that_was_trained_here(tmp_path, text_
     again.begin_offline(configuration.RewardModelConfig())
     assert again.offline_loss(sequences) == pytest.approx(ours, rel=1e-5)
     again.close()
-    with pytest.raises(ConfigError, match="is a reward model, which cannot write replies"):
+    with pytest.raises(ConfigError, match="is a reward model, which cannot generate replies"):
         Learner(LearnerSettings.of(configuration.Config()), tmp_path / "model")
     assert not torch.distributed.is_initialized()

@@ -40,7 +40,7 @@ def test_lengths_are_measured_without_weights(model: Path) -> None:
 
 
 def test_a_demonstration_longer_than_a_reply_is_an_error(model: Path) -> None:
-    with pytest.raises(ConfigError, match=r"rollout\.max_new_tokens=5: the warm start trains on"):
+    with pytest.raises(ConfigError, match=r"max_new_tokens=5 is too low; the warm start trains on"):
         lengths(job(f"model.path={model}", "rollout.max_new_tokens=5"))
 
 

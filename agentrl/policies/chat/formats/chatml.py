@@ -1,4 +1,4 @@
-"""ChatML, the format of Qwen's and many other models."""
+"""ChatML, the format of Qwen and many other models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ class ChatML(ChatFormat):
         """Open the format for a model whose tokenizer has ChatML's tokens."""
         for name in (_START, _END):
             if name not in model.token_ids:
-                raise ConfigError(f"model.path={model.path}: its tokenizer has no {name} (ChatML)")
+                raise ConfigError(
+                    f"model.path={model.path}: the tokenizer has no {name}, which "
+                    "model.chat=chatml needs"
+                )
         return cls(model.token_ids[_START], model.token_ids[_END])
 
     def first(self, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:

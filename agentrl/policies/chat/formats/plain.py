@@ -1,4 +1,4 @@
-"""Plain text without a chat format: the model continues the bare text of the question."""
+"""Plain text without a chat format; the model continues the question's text."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from agentrl.policies.chat.template_rendering import template_variables
 
 
 class Plain(ChatFormat):
-    """Text without turns, for base models and for prompts that are already formatted.
+    """Plain text without turns, for base models and for prompts that are already formatted.
 
     Args:
-        start_ids: tokens that begin every text, such as Llama's `<|begin_of_text|>`.
+        start_ids: tokens at the start of every prompt, such as Llama's `<|begin_of_text|>`.
         end_id: token that ends a reply.
     """
 
@@ -28,13 +28,13 @@ class Plain(ChatFormat):
 
         end = str(template_variables(model.path).get("eos_token"))
         if end not in model.token_ids:
-            raise ConfigError(f"model.path={model.path}: its tokenizer has no eos_token ({end})")
+            raise ConfigError(f"model.path={model.path}: the tokenizer has no eos_token ({end})")
         end_id = model.token_ids[end]
         around = Tokenizer.from_file(str(model.path / "tokenizer.json")).encode("").ids
         return cls([id for id in around if id != end_id], end_id)
 
     def first(self, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
-        """Write the system message and an empty line, if there is one, then the question."""
+        """Write the system message, if any, and an empty line, then the question."""
         before = (f"{system}\n\n",) if system else ()
         return (*self._start_ids, *before, *parts)
 

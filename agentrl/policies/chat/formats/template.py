@@ -1,8 +1,8 @@
 """The format of a model's own chat template, found by rendering placeholder messages.
 
-A template is code, so its format is found by experiment: it renders conversations of placeholder
-words, and the text around each placeholder is the format. The layout of each form of message (such
-as text, image, text) is cached.
+A template is code, so its format is found by experiment: the template renders conversations of
+placeholder words, and the text around each placeholder is the format. The layout of each kind of
+message (such as text, image, text) is cached.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BETWEEN = "\n\n"
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Slot:
-    """Place in a layout for part of a message, or for the system message."""
+    """A slot in a layout for part of a message, or for the system message."""
 
     part: int | None
     """Index of the part; None for the system message."""
@@ -55,14 +55,14 @@ class TemplateFormat(ChatFormat):
         )
         opening = self._render([("user", _FIRST)])
         if opening.count(_FIRST) != 1:
-            raise self._unusable("a message is not in the prompt exactly once")
+            raise self._unusable("a message does not appear in the prompt exactly once")
         self._has_system = self._writes_system()
         header, after = self._history(opening)
         self._past_header = model.split(header)
         self._next_header = model.split(opening.partition(_FIRST)[2])
         pieces = model.split(after.partition(_FIRST)[0])
         if not pieces or not isinstance(pieces[0], int):
-            raise self._unusable(f"no special token ends a reply; {pieces[:1]} follows it")
+            raise self._unusable(f"a reply is followed by {pieces[:1]}, not by a special token")
         self.end_id = pieces[0]
         # Text between two special tokens ends the reply's turn; other text begins the next turn.
         ends_turn = len(pieces) > 2 and isinstance(pieces[1], str)
@@ -70,7 +70,7 @@ class TemplateFormat(ChatFormat):
         without = self._render([("user", _FIRST)], reply=False)
         added = opening.removeprefix(without) if opening.startswith(without) else ""
         self._opening = model.split(added)
-        # Text that only the next reply's header has, such as an opened thought, belongs to the
+        # Text that is only in the next reply's header, such as an opened thought, is part of the
         # reply.
         _, _, generation = opening.partition(_FIRST)
         shared = takewhile(lambda pair: pair[0] == pair[1], zip(header, generation, strict=False))
@@ -123,8 +123,8 @@ class TemplateFormat(ChatFormat):
         found = text.removeprefix(before).removesuffix(after)
         if len(found) != len(text) - len(before) - len(after) or found in ("", _SYSTEM):
             raise ConfigError(
-                f"the chat template of {self._model.path} does not write tools into the system "
-                "message: write their definitions there yourself"
+                f"the chat template of {self._model.path} does not put tools into the system "
+                "message; put their definitions there yourself"
             )
         return found.replace(_SYSTEM, system)
 
@@ -136,8 +136,8 @@ class TemplateFormat(ChatFormat):
         found = self._written_reply(spoken, reply)
         if found in (None, spoken):
             raise ConfigError(
-                f"the chat template of {self._model.path} does not write tool calls: write them "
-                "into the reply's text, or set model.chat=chatml, which writes them in <tool_call> "
+                f"the chat template of {self._model.path} does not support tool calls; put them "
+                "into the reply's text, or set model.chat=chatml, which puts them in <tool_call> "
                 "tags"
             )
         return found.replace(_REPLY, text, 1)
@@ -186,7 +186,7 @@ class TemplateFormat(ChatFormat):
         return tuple(found)
 
     def _layout(self, kind: str, role: str, are_texts: tuple[bool, ...]) -> _Layout:
-        """Find the layout of one form of message."""
+        """Find the layout of one kind of message."""
         marks = [f"qPART{index}q" if is_text else None for index, is_text in enumerate(are_texts)]
         content = [None if mark is None else f"{_LEFT}{mark}{_RIGHT}" for mark in marks]
         messages: list[tuple[str, Any]] = [(role, content)]
@@ -221,11 +221,11 @@ class TemplateFormat(ChatFormat):
             if mark not in names:
                 layout += self._model.split(before)
                 if not remaining:
-                    raise self._unusable(f"it writes {mark} more often than there are images")
+                    raise self._unusable(f"{mark} appears more often than there are images")
                 layout.append(_Slot(part=remaining.pop(0)))
                 continue
             seen.append(mark)
-            # The template stripped any white space that is gone; `_fill` will do the same.
+            # If the white space is gone, the template has stripped it, and `_fill` will as well.
             left, right = before.endswith(_LEFT), text.startswith(_RIGHT, end)
             if before.endswith(_in_json(_LEFT)) and text.startswith(_in_json(_RIGHT), end):
                 before = before.removesuffix(_in_json(_LEFT))
@@ -242,7 +242,7 @@ class TemplateFormat(ChatFormat):
             end += len(_RIGHT) if right else 0
         if remaining or sorted(seen) != sorted(names):
             raise self._unusable(
-                f"of {len(names)} texts and {len(images)} images, it writes {len(seen)} and "
+                f"of {len(names)} text parts and {len(images)} images, it renders {len(seen)} and "
                 f"{len(images) - len(remaining)} (an image as {self._model.image_text!r})"
             )
         return (*layout, *self._model.split(text[end:]))
@@ -255,7 +255,7 @@ class TemplateFormat(ChatFormat):
         more: Mapping[int, Mapping[str, Any]] = MappingProxyType({}),
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        """Render messages. Content is a text, or a list of texts and, for images, None.
+        """Render messages. Content is a string, or a list of strings, with None for images.
 
         Args:
             messages: pairs of role and content.
@@ -275,8 +275,8 @@ class TemplateFormat(ChatFormat):
             raise self._unusable(str(error)) from error
 
     def _content(self, content: Any) -> Any:
-        """Convert content to a list of parts, or to a text if the template does not take parts."""
-        # Keep an empty text: templates test whether there is a text before a tool call.
+        """Convert content to a list of parts, or to a string if the template rejects parts."""
+        # Keep an empty string, because templates test whether there is text before a tool call.
         if content == "":
             return ""
         parts = content if isinstance(content, list) else [content]
@@ -287,7 +287,7 @@ class TemplateFormat(ChatFormat):
         ]
 
     def _writes_system(self) -> bool:
-        """Whether the template has a place for a system message."""
+        """Return whether the template supports a system message."""
         try:
             text = self._render([("system", _SYSTEM), ("user", _FIRST)])
         except ConfigError:
@@ -303,11 +303,11 @@ class TemplateFormat(ChatFormat):
         turns = [("user", _FIRST), ("assistant", _REPLY), ("user", _FIRST)]
         start, header, after = self._turns(turns)
         if start != opening.partition(_FIRST)[0]:
-            raise self._unusable("the start of a conversation depends on what follows")
+            raise self._unusable("the start of a conversation depends on later messages")
         if not after.endswith(opening.partition(_FIRST)[2]):
-            raise self._unusable("the header of a reply depends on the turns before")
+            raise self._unusable("the header of a reply depends on earlier turns")
         if self._turns([*turns, ("assistant", "qSECONDq"), ("user", _FIRST)])[1] != header:
-            raise self._unusable("the header of a past reply depends on what follows")
+            raise self._unusable("the header of a past reply depends on later messages")
         if self._turns([("user", "qZEROq"), ("assistant", "qNOUGHTq"), *turns])[2] != after:
             raise self._unusable("a later turn differs from the second one")
         if self._has_system and self._turns([("system", _SYSTEM), *turns])[2] != after:
@@ -315,7 +315,7 @@ class TemplateFormat(ChatFormat):
         return header, after
 
     def _turns(self, messages: Sequence[tuple[str, str]]) -> tuple[str, str, str]:
-        """Split each turn: text before the message's mark, between it and the reply, and after."""
+        """Return the text before the message's mark, between it and the reply, and after that."""
         text = self._render(messages)
         start, found, rest = text.partition(_FIRST)
         header, replied, after = rest.partition(_REPLY)
@@ -326,7 +326,7 @@ class TemplateFormat(ChatFormat):
     def _unusable(self, why: str) -> ConfigError:
         return ConfigError(
             f"model.chat: the chat template of {self._model.path} cannot be split into turns: "
-            f"{why}. Name a format of your own (model.chat=module:Class) or model.chat=chatml"
+            f"{why}. Use a format of your own (model.chat=module:Class) or model.chat=chatml"
         )
 
 

@@ -1,7 +1,7 @@
-"""Startup code of the Python processes that vLLM starts, which have this on their PYTHONPATH.
+"""Startup code of the Python processes that vLLM starts with this folder on their PYTHONPATH.
 
-A vLLM plugin entry point would be too late: vLLM's modules are imported before it is called. This
-file must import nothing heavy.
+A vLLM plugin entry point would be too late, because vLLM's modules are imported before it is
+called. This file must not import anything heavy.
 """
 
 import importlib
@@ -17,7 +17,7 @@ _PACKAGE_ROOT = _HERE.parents[3]
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent ends, and likewise its forks, which lose the setting."""
+    """End this process when its parent ends; forks lose this setting, so set it there again."""
     # Load it by path, because Python may find another version of agentrl.
     file = _PACKAGE_ROOT / "agentrl" / "child_process.py"
     end_with_parent = _load(importlib.util.spec_from_file_location(file.stem, file)).end_with_parent

@@ -1,4 +1,4 @@
-"""Adapter of Gemma 3 with vision: images of one size, with bidirectional attention."""
+"""Adapter for Gemma 3 with vision: fixed-size images with bidirectional attention."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Gemma3(ProcessorAdapter):
         return resize_image(image, (size["width"], size["height"]))
 
     def engine_prompt(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """Return the ids with one start token per image, without the line breaks engines add."""
+        """Return the ids with one start token per image, without line breaks that engines add."""
         collapsed = self.collapse_image_tokens(token_ids, images)
         if not images:
             return collapsed

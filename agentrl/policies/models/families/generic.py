@@ -9,7 +9,7 @@ from agentrl.policies.models.model_adapter import ModelAdapter, read_json
 
 
 class Generic(ModelAdapter):
-    """Leaves images to the model's processor and finds submodules by transformers' usual names."""
+    """Uses the model's processor for images and transformers' usual names of submodules."""
 
     @classmethod
     def read(cls, path: Path) -> ModelAdapter:
@@ -17,9 +17,9 @@ class Generic(ModelAdapter):
         config = read_json(path / "config.json")
         has_vision = "vision_config" in config
         found = ProcessorAdapter(path) if has_vision else cls()
-        assumed = " and the names of its vision modules" if has_vision else ""
+        assumed = " and the usual names of vision modules" if has_vision else ""
         found.notes = (
-            f"no adapter names model_type {config.get('model_type')!r}: its attention{assumed} are "
-            "assumed to be as usual",
+            f"no adapter lists model_type {config.get('model_type')!r}; assuming causal "
+            f"attention{assumed}",
         )
         return found

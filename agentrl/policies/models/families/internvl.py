@@ -1,4 +1,4 @@
-"""Adapter of InternVL 3 in transformers' format: an image becomes one or more equal tiles."""
+"""Adapter for InternVL 3 in transformers' format, which splits an image into equal tiles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class InternVL(ProcessorAdapter):
     normalizes_last = True
 
     def processor_arguments(self) -> dict[str, Any]:
-        """Turn on tiles, the processor's default but not its image processor's."""
+        """Turn on tiling, the processor's default but not its image processor's."""
         return {"crop_to_patches": True}
 
     def engine_prompt(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:

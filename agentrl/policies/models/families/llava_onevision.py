@@ -1,4 +1,4 @@
-"""Adapter of LLaVA-OneVision: an image becomes a small overview and tiles of its parts."""
+"""Adapter for LLaVA-OneVision, which encodes an image as a small overview and tiles."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Adapter of Phi-4-multimodal in transformers' format: tiles of an image, and an overview.
+"""Adapter for Phi-4-multimodal in transformers' format, which encodes tiles and an overview.
 
-Its decoder takes only pixels; the decoders of other families also take encoded images.
+The decoder accepts only pixels; the decoders of other families also accept encoded images.
 """
 
 from __future__ import annotations

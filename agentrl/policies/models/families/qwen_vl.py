@@ -1,4 +1,4 @@
-"""Adapter of Qwen2-VL, Qwen2.5-VL and Qwen3-VL: one token per square of patches of any image."""
+"""Adapter for Qwen2-VL, Qwen2.5-VL and Qwen3-VL, with one token per square of patches."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,8 @@ _PLACEHOLDERS = (
 class PatchLayout:
     """How a vision tower divides images into patches.
 
-    Equivalent to transformers' `Qwen2VLImageProcessor` without resizing: images are already scaled.
+    Equivalent to transformers' `Qwen2VLImageProcessor` without resizing, because images are already
+    scaled.
     """
 
     patch: int
@@ -59,7 +60,9 @@ class PatchLayout:
         """Return the number of patches of an image along time, height and width."""
         height, width = image.shape[:2]
         if height % self.side or width % self.side:
-            raise ValueError(f"image of {width}x{height}: must be a multiple of {self.side}")
+            raise ValueError(
+                f"image sides must be multiples of {self.side} pixels, got {width}x{height}"
+            )
         return 1, height // self.patch, width // self.patch
 
     def to_patches(self, images: Sequence[Image]) -> Tensor:
@@ -139,7 +142,7 @@ class QwenVL(ModelAdapter):
         )
 
     def tensor_plan(self, model: Any) -> dict[str, str]:
-        """See `ModelAdapter`; for Qwen3-VL, which has no plan in transformers 5.19, use Qwen3's."""
+        """See `ModelAdapter`; Qwen3-VL, which has no plan in transformers 5.19, uses Qwen3's."""
         if plan := super().tensor_plan(model):
             return plan
         from transformers import Qwen3Config
@@ -217,11 +220,11 @@ class QwenVL(ModelAdapter):
         }
 
     def processor_arguments(self) -> dict[str, Any]:
-        """Turn off resizing: images already have the size that their tokens were counted for."""
+        """Turn off resizing, because image tokens were counted for the images' current size."""
         return {"do_resize": False}
 
     def prepare(self, model: nn.Module) -> None:
-        """Make the vision tower process all images at once."""
+        """Patch the vision tower to process all images at once."""
         patch_vision_attention(model)
 
     def forward_inputs(

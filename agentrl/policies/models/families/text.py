@@ -1,4 +1,4 @@
-"""Adapter of models without vision; transformers handles the differences between them."""
+"""Adapter for models without vision; transformers handles the differences between them."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from agentrl.policies.models.model_adapter import ModelAdapter
 
 
 class Text(ModelAdapter):
-    """Adapter of text-only models; any image is an error."""
+    """Adapter for text-only models; any image is an error."""
 
     model_types: ClassVar[tuple[str, ...]] = (
         "gemma", "gemma2", "gemma3_text", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2",
