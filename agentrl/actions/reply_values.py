@@ -97,7 +97,7 @@ def number(value: Any, name: str) -> float:
 
 def is_finite(value: Any) -> TypeGuard[float]:
     """Return whether a value is a finite number that fits into a float."""
-    # Compare instead of converting: an integer may be too large for a float.
+    # Compare instead of converting, because an integer may be too large for a float.
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and abs(value) <= sys.float_info.max
 

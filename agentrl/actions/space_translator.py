@@ -210,7 +210,7 @@ class SpaceTranslator:
         return self._action_format.parse(reply)
 
     def spell(self, action: ScreenAction, thought: str = "") -> str:
-        """Write the reply that performs a touch, or types a text, in the dialect."""
+        """Write the reply that performs a touch, or types text, in the dialect."""
         if self._dialogue is None:
             raise ActionError("actions are not written in a dialect")
         return self._dialogue.spell(action, thought)

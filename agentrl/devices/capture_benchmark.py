@@ -36,7 +36,8 @@ _CLEARLY = 1.25
 """Only a method faster by this factor replaces the default; smaller differences are noise."""
 _NOTHING: Command = ("true",)
 _SETTINGS: Command = ("am", "start", "-a", "android.settings.SETTINGS")
-# Not the HOME key: a phone that blocks touches over adb also blocks keys, but captures still work.
+# Don't use the HOME key, because a phone that blocks touches over adb also blocks keys, although
+# captures still work.
 _HOME: Command = (
     *("am", "start", "-a", "android.intent.action.MAIN"),
     *("-c", "android.intent.category.HOME"),

@@ -243,7 +243,7 @@ def _connect(
         results = list(threads.map(connect, serials))
     devices = [result for result in results if not isinstance(result, Exception)]
     failures = [f"{result}" for result in results if isinstance(result, Exception)]
-    # All or none: a job must not silently run on fewer phones than it names.
+    # Fail if any phone fails, because a job must not silently run on fewer phones than it names.
     if failures:
         for device in devices:
             device.close()

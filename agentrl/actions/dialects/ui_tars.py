@@ -30,13 +30,13 @@ from agentrl.text import quoted
 
 _ACTION = re.compile(r"^Action: *", re.MULTILINE)
 _TEXT_CALL = re.compile(r"\s*(type|finished)\(content='(.*)'\)\s*", re.DOTALL)
-# Matches the end of a text before the end of the call, or a backslash before the last quote.
+# Matches a quote that ends the text before the end of the call, or a backslash before the last one.
 _OPEN_END = re.compile(r"(?<!\\)(?:\\\\)*(?:'\s*\)|\\\Z)")
 _BOX = re.compile(r"\(?(.*?)\)?", re.DOTALL)
 _MARKUP = re.compile(r"<\|box_(?:start|end)\|>|</?(?:point|bbox)>")
 # Distance that a scroll by direction moves the finger, in screen heights or widths.
 _REACH = 0.4
-# Finger movement that reveals more on the named side: against the direction.
+# Finger movement that reveals more on the named side, which is against the direction.
 _DIRECTIONS = {"up": (0.0, 1.0), "down": (0.0, -1.0), "left": (1.0, 0.0), "right": (-1.0, 0.0)}
 
 

@@ -1,4 +1,4 @@
-"""The adb server: starts it if none is running, and connects phones to it.
+"""Starts the adb server if it is not running, and connects phones to it.
 
 The server is shared by everything on the machine, so it is never killed, and repairing one phone
 does not touch the others.
@@ -67,7 +67,7 @@ class AdbServer:
         return AdbServer(host=host, port=port or int(named), driver=driver, public=tuple(public))
 
     def ensure(self, deadline_s: float = 10.0) -> None:
-        """Start the server if none is running."""
+        """Start the server if it is not running."""
         if not self.is_running(deadline_s):
             # Many phones may find the server missing at the same moment; only one starts it.
             with _starting:
@@ -218,7 +218,7 @@ class AdbServer:
                 return
 
     def open_socket(self, deadline: Deadline) -> AdbSocket:
-        """Open a connection to the server; raises OSError if none is running."""
+        """Open a connection to the server; raises OSError if it is not running."""
         return socket_class(self.driver)(self.host, self.port, deadline)
 
     def query(self, service: str, deadline: Deadline) -> str:

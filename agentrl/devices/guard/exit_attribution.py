@@ -70,7 +70,7 @@ def attribute_exit(
         return "world", "nothing was touched"
     if window.kind in ("call", "permission", "install", "update"):
         return "world", f"a window of kind {window.kind} comes from outside"
-    # A hang shows only at the next touch, so what decides is when the hang began.
+    # A hang is noticed only at the next touch, so decide by when the hang began.
     if window.kind == "anr":
         if evidence.seconds < _ANR_S:
             why = f"it came less than {_ANR_S:g} s after the touch, so the app hung before that"

@@ -67,7 +67,7 @@ def front_check(allowed: Iterable[str], window: Snippet = WINDOW) -> Gate:
     """Return a command that fails unless an allowed entry is in front (see `is_allowed`)."""
     names = "|".join(sorted(_titles(check_allowed(entry)) for entry in allowed))
     pattern = rf"^ *mCurrentFocus=Window\{{[^ ]+ (u[0-9]+ )?({names})"
-    # Only the first line: later matches can only be window titles with line breaks.
+    # Match only the first line, because later matches can only be window titles with line breaks.
     front = f"{quote_command(window)} | grep -m 1 mCurrentFocus="
     return Gate(f"{front} | grep -qE {shlex.quote(pattern)}")
 

@@ -75,7 +75,7 @@ class ChatFormat(ABC):
         Args:
             system: the system message; may be empty.
             role: the message's role, such as `user`.
-            parts: the message's content, texts and images.
+            parts: the message's content, text and images.
         """
 
     @abstractmethod
@@ -84,7 +84,7 @@ class ChatFormat(ABC):
 
         Args:
             role: the message's role.
-            parts: the message's content, texts and images.
+            parts: the message's content, text and images.
         """
 
     def before_past_reply(self, prompt: Sequence[Piece]) -> tuple[Piece, ...]:

@@ -135,8 +135,8 @@ def _compiled(template: str) -> Any:
     )
     environment.globals["raise_exception"] = _raise
     tree = environment.parse(template)
-    # `render` checks the time at each text that it gets. Other loops check it in each iteration:
-    # those that do not begin by writing, or whose output is collected by a block around them.
+    # `render` checks the time whenever the template yields text. Loops that do not start with
+    # output, or whose output is collected by an enclosing block, check it in each iteration.
     blocks = tree.find_all((nodes.Macro, nodes.CallBlock, nodes.FilterBlock, nodes.AssignBlock))
     collected = [loop for block in blocks for loop in block.find_all(nodes.For)]
     for loop in list(tree.find_all(nodes.For)):

@@ -205,7 +205,7 @@ class RemoteEngine(ChatEngine):
                 if last or not retry:
                     raise EndpointUnreachable(failure) from None
             else:
-                # Redact errors: a server may quote our request, including the API key.
+                # Redact errors, because a server may quote our request, including the API key.
                 if status == 200:
                     try:
                         return json.loads(content)

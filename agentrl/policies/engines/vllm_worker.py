@@ -32,8 +32,8 @@ class WeightLoader:
         weights = as_stored(self._model_folder(), weights)
         self.weights_are_torn = True
         _reset_expert_kernels(self.model_runner.get_model())
-        # load_weights would not work: the CPU backend packs weights for oneDNN and frees the
-        # originals.
+        # load_weights would not work, because the CPU backend packs weights for oneDNN and frees
+        # the originals.
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
         _pack_tied_heads(self.model_runner.get_model())
         self.weights_are_torn = False

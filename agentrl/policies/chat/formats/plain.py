@@ -23,7 +23,7 @@ class Plain(ChatFormat):
 
     @classmethod
     def open(cls, model: ChatModel) -> Self:
-        """Open the format for a model, with the tokens that its tokenizer puts around a text."""
+        """Open the format for a model, with the tokens that its tokenizer puts around text."""
         from tokenizers import Tokenizer
 
         end = str(template_variables(model.path).get("eos_token"))
