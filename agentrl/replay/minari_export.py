@@ -92,16 +92,7 @@ def write(
         data = (partial / "data").absolute()
         storage = storage_of(data, observations, _action_space(plays, replies))
         storage.update_episodes(_buffers(run, plays, observations, size, progress))
-        storage.update_episode_metadata([
-            {
-                "episode": one.id, "split": one.split, "label": one.label, "step": one.step,
-                "success": one.success,
-            }
-            for one in (play.recorded.summary for play in plays)
-        ])  # fmt: skip
-        version = metadata.version("agentrl-screens")
-        about = f"{plays[0].recorded.episode.env_id}, recorded by agentrl {version}"
-        storage.update_metadata({"description": about, "algorithm_name": "agentrl"})
+        _write_metadata(storage, plays)
         partial.rename(path)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error}") from error
@@ -138,6 +129,20 @@ def _open_minari(path: Path) -> Callable[..., Any]:
         return storage
 
     return storage_of
+
+
+def _write_metadata(storage: Any, plays: Sequence[MinariEpisode]) -> None:
+    """Describe the data set and its episodes."""
+    storage.update_episode_metadata([
+        {
+            "episode": one.id, "split": one.split, "label": one.label, "step": one.step,
+            "success": one.success,
+        }
+        for one in (play.recorded.summary for play in plays)
+    ])  # fmt: skip
+    version = metadata.version("agentrl-screens")
+    about = f"{plays[0].recorded.episode.env_id}, recorded by agentrl {version}"
+    storage.update_metadata({"description": about, "algorithm_name": "agentrl"})
 
 
 def _buffers(

@@ -1,7 +1,7 @@
 """Parse the options and arguments of a command."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from virtual_phone.shell.interpreter import CommandContext, UsageError
@@ -35,13 +35,6 @@ def split_options(
     words: list[str] = []
     # Python's getopt is too slow: it takes longer than most commands.
     left = iter(ctx.arguments)
-
-    def put(letter: str, value: str | None, name: str) -> None:
-        if value is None:
-            raise UsageError(f'Missing argument to -{name} (see "{ctx.name} --help")')
-        is_next = letter in joined and letter in options
-        options[letter] = f"{options[letter]}\n{value}" if is_next else value
-
     for argument in left:
         if argument == "--":
             break
@@ -51,23 +44,46 @@ def split_options(
                 continue
             break
         if argument[1] == "-":
-            name, equals, value = argument[2:].partition("=")
-            letter = long.get(f"{name}=") if equals or name not in long else None
-            if letter is not None:
-                put(letter, value if equals else next(left, None), f"-{name}")
-            elif name in long and not equals:
-                options[long[name]] = ""
-            else:
-                raise UsageError(f"Unknown option '{name}' (see \"{ctx.name} --help\")")
-            continue
-        for at, letter in enumerate(argument[1:], 2):
-            if letter == ":" or letter not in short:
-                raise UsageError(f"Unknown option '{letter}' (see \"{ctx.name} --help\")")
-            if f"{letter}:" in short:
-                put(letter, argument[at:] or next(left, None), letter)
-                break
-            options[letter] = ""
+            given = _long(ctx, argument, long, left)
+        else:
+            given = _letters(ctx, argument, short, left)
+        for letter, value in given:
+            is_next = letter in joined and letter in options
+            options[letter] = f"{options[letter]}\n{value}" if is_next else value
     return options, [*words, *left]
+
+
+def _long(
+    ctx: CommandContext, argument: str, known: Mapping[str, str], left: Iterator[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the letter and value of `--name`, `--name=value` or `--name value`."""
+    name, equals, value = argument[2:].partition("=")
+    if not equals and name in known:
+        yield known[name], ""
+    elif f"{name}=" in known:
+        yield known[f"{name}="], value if equals else _value(ctx, f"-{name}", left)
+    else:
+        raise UsageError(f"Unknown option '{name}' (see \"{ctx.name} --help\")")
+
+
+def _letters(
+    ctx: CommandContext, argument: str, known: str, left: Iterator[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the letters and values of an argument such as `-rn5`."""
+    for at, letter in enumerate(argument[1:], 2):
+        if letter == ":" or letter not in known:
+            raise UsageError(f"Unknown option '{letter}' (see \"{ctx.name} --help\")")
+        if f"{letter}:" in known:
+            yield letter, argument[at:] or _value(ctx, letter, left)
+            return
+        yield letter, ""
+
+
+def _value(ctx: CommandContext, name: str, left: Iterator[str]) -> str:
+    value = next(left, None)
+    if value is None:
+        raise UsageError(f'Missing argument to -{name} (see "{ctx.name} --help")')
+    return value
 
 
 def without_user(arguments: Sequence[str]) -> list[str]:

@@ -123,11 +123,7 @@ def act_and_settle(
         frame = _capture_moving(watch, action, done, effect_within_s)
     else:
         frame = _wait_for_effect(watch, action, done, quiet_s, state_shows)
-    # Without a published state, only the foreground shows whether the agent is still in the app.
-    if done.state is None and not (done.left or touches_nothing(action)):
-        front = device.focus() if package is not None else None
-        done = _Handled(front=front, front_s=watch.elapsed_s())
-    return watch.settled(frame, done)
+    return watch.settled(frame, _with_front(watch, action, done, package))
 
 
 class _ScreenWatch:
@@ -340,6 +336,16 @@ def _wait_for_effect(
     # An app that publishes no state may show the press first and its effect some time later.
     frame = watch.until_changed_and_still(or_last=not state_shows)
     return frame if watch.effect_s is None else watch.until_quiet(frame, quiet_s)
+
+
+def _with_front(
+    watch: _ScreenWatch, action: Action, done: _Handled, package: str | None
+) -> _Handled:
+    """Find the package in front if only that can show whether the agent is still in the app."""
+    if done.state is not None or done.left or touches_nothing(action):
+        return done
+    front = watch.device.focus() if package is not None else None
+    return _Handled(front=front, front_s=watch.elapsed_s())
 
 
 def _differs(known: AppState | None, now: AppState | None) -> bool:
