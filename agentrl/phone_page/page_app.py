@@ -263,8 +263,6 @@ class PageApp:
             if ran:
                 with self._ending_on_crash():
                     used = self._app.feed(event)
-                if not self._is_running:  # the app did receive the touch that crashed it
-                    self._app.touches += 1
             self._show(redraw=used)
             return used
 
