@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import random
+import re
 import shlex
 import time
 
@@ -121,10 +122,22 @@ def test_grep_handles_any_pattern(pattern: str) -> None:
         assert run(f"echo abab | grep {option} -e {shlex.quote(pattern)}").code in (0, 1, 2)
 
 
-def test_an_unknown_command_is_reported_as_on_a_real_phone() -> None:
-    done = run("scrcpy -x")
-    assert (done.out, done.err) == ("", "sh: scrcpy: inaccessible or not found\n")
+@pytest.mark.parametrize("name", ["scrcpy", "ulimit"])
+def test_an_unknown_command_is_reported_as_on_a_real_phone(name: str) -> None:
+    done = run(f"{name} -x")
+    assert (done.out, done.err) == ("", f"sh: {name}: inaccessible or not found\n")
     assert done.code == 127
+
+
+@pytest.mark.parametrize(
+    ("option", "report"),
+    [
+        ("", r" {4}0m00\.\d\ds real     0m00\.00s user     0m00\.00s system\n"),
+        ("-p", r"real 0\.\d\d\nuser 0\.00\nsys 0\.00\n"),
+    ],
+)
+def test_time_reports_how_long_a_command_took(option: str, report: str) -> None:
+    assert re.fullmatch(report, run(f"time {option} sleep 0.01").err)
 
 
 @pytest.mark.parametrize(
