@@ -116,29 +116,20 @@ class InputHandler:
         if not self._phone.is_hidden and self._phone.dialog is None:
             self._feed("clear_text")
 
-    def receive_broadcast(self, action: str, extras: Mapping[str, str]) -> str:
-        """Deliver a broadcast; return the result that `am broadcast` prints.
-
-        As on a real phone, the result is the same whether or not anything listens: ADBKeyboard only
-        receives broadcasts while it is the selected input method.
-        """
-        done = "result=0"
+    def receive_broadcast(self, action: str, extras: Mapping[str, str]) -> None:
+        """Deliver a broadcast to ADBKeyboard while it is the selected input method."""
         phone = self._phone
-        if phone.settings.get("secure", "default_input_method") != ADB_KEYBOARD:
-            return done
-        if phone.faults.get("input"):
-            return done
+        chosen = phone.settings.get("secure", "default_input_method")
+        if chosen != ADB_KEYBOARD or phone.faults.get("input"):
+            return
         if action == "ADB_CLEAR_TEXT":
             self.clear_text()
         elif action in ("ADB_INPUT_CODE", "ADB_EDITOR_CODE"):
             code = extras.get("code", "")
             if code.isascii() and code.isdecimal():
                 self.key(key_code(code))
-        else:
-            text = _text(action, extras)
-            if text:
-                self.text(text[:_MAX_CHARACTERS])
-        return done
+        elif text := _text(action, extras):
+            self.text(text[:_MAX_CHARACTERS])
 
     def _end_call(self) -> None:
         """Hang up, or turn the screen off if there is no call."""

@@ -163,9 +163,6 @@ class _SocketEnd:
     def write(self, data: Buffer) -> None:
         self._writer.write(data)
 
-    def write_eof(self) -> None:
-        self.close()
-
     def close(self) -> None:
         self._writer.close()
 

@@ -6,7 +6,6 @@ module that is imported here.
 
 from virtual_phone.commands import (  # noqa: F401 - importing them fills the table
     am,
-    app_ops,
     builtins,
     dumpsys,
     dumpsys_services,

@@ -127,8 +127,8 @@ async def am(ctx: CommandContext) -> int:
         return 0
     if verb == "broadcast":
         ctx.print(f"Broadcasting: {intent}")
-        result = ctx.phone.input.receive_broadcast(intent.action, intent.extras)
-        return ctx.print(f"Broadcast completed: {result}")
+        ctx.phone.input.receive_broadcast(intent.action, intent.extras)
+        return ctx.print("Broadcast completed: result=0")  # whether or not anything listens
     if verb in ("startservice", "start-service", "startforegroundservice"):
         ctx.print(f"Starting service: {intent}")
         return ctx.fail("Error: Not found; no service started.", 255)

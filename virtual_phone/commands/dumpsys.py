@@ -3,12 +3,11 @@
 from collections.abc import Callable
 
 from virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES, SYSTEM_VERSION
-from virtual_phone.commands.app_ops import LOCATIONS
 from virtual_phone.commands.command_table import command
 from virtual_phone.phone_display import DISPLAY_ID
 from virtual_phone.shell.interpreter import CommandContext
 from virtual_phone.system.input_devices import TOUCHSCREEN_NAME
-from virtual_phone.system.phone_settings import ADB_KEYBOARD
+from virtual_phone.system.phone_settings import ADB_KEYBOARD, TEST_LOCATIONS
 from virtual_phone.virtual_phone import VirtualPhone
 
 Section = Callable[[VirtualPhone, list[str]], str]
@@ -189,7 +188,7 @@ def location(phone: VirtualPhone, arguments: list[str]) -> str:
     mocked = [
         f"  {name} provider [mock]:\n    last location="
         + (f"Location[{name} {where} hAcc=100.0 mock]" if where else "null")
-        for name, where in phone.settings.in_namespace(LOCATIONS)
+        for name, where in phone.settings.in_namespace(TEST_LOCATIONS)
     ]
     head = f"Location Manager State:\n  Location Setting: {boolean(enabled)}\n"
     return head + "\n".join(mocked)

@@ -1,22 +1,28 @@
 """Sections of `dumpsys` for services whose state rarely changes on a virtual phone."""
 
-from virtual_phone.commands.dumpsys import section
+from virtual_phone.commands.dumpsys import SECTIONS, Section, section
 from virtual_phone.virtual_phone import VirtualPhone
 
 _STREAMS = {"VOICE_CALL": (1, 5), "RING": (0, 7), "MUSIC": (0, 15), "ALARM": (1, 7)}
 """Lowest and highest volume of each audio stream."""
+_TEXTS = {
+    "connectivity": "Active default network: none\n\nCurrent Networks:\n\nNetwork Requests:",
+    "media_session": "MEDIA SESSION SERVICE (dumpsys media_session)\n\n0 sessions listeners.\n"
+    "Global priority session is null\nSessions Stack - have 0 sessions:",
+    "notification": "Current Notification Manager state:\n  Notification List:\n\n"
+    "  mArchive=Archive (0 notifications)\n  mMaxPackageEnqueueRate=5.0\n"
+    "  mInterruptionFilter=1",
+    "telephony.registry": "last known state:\n  Phone Id=0\n    mCallState=0\n"
+    "    mRingingCallState=0\n    mDataActivity=0\n    mDataConnectionState=0",
+}
+"""Sections that never change: no network, media session, notification, call or SIM card."""
 
 
-@section("notification")
-def notification(phone: VirtualPhone, arguments: list[str]) -> str:
-    """`dumpsys notification`: no notifications."""
-    if "--noredact" in arguments or not arguments:
-        return (
-            "Current Notification Manager state:\n  Notification List:\n\n"
-            "  mArchive=Archive (0 notifications)\n  mMaxPackageEnqueueRate=5.0\n"
-            "  mInterruptionFilter=1\n"
-        )
-    return "Current Notification Manager state:"
+def _constant(text: str) -> Section:
+    return lambda phone, arguments: text
+
+
+SECTIONS.update((name, _constant(text)) for name, text in _TEXTS.items())
 
 
 @section("audio")
@@ -29,12 +35,6 @@ def audio(phone: VirtualPhone, arguments: list[str]) -> str:
         for name, (low, high) in _STREAMS.items()
     )
     return f"Stream volumes (device: index)\n{streams}\nRinger mode: \n- mode (internal) = NORMAL"
-
-
-@section("connectivity")
-def connectivity(phone: VirtualPhone, arguments: list[str]) -> str:
-    """`dumpsys connectivity`: no network, since only the phone's own ports are reachable."""
-    return "Active default network: none\n\nCurrent Networks:\n\nNetwork Requests:"
 
 
 @section("wifi")
@@ -73,24 +73,6 @@ def gfxinfo(phone: VirtualPhone, arguments: list[str]) -> str:
         "Stats since: 0ns\nTotal frames rendered: 60\nJanky frames: 0 (0.00%)\n"
         f"{percentiles}Number Missed Vsync: 0\nNumber High input latency: 0\n"
         for package in ([name] if name else sorted(phone.tasks.running))
-    )
-
-
-@section("media_session")
-def media_session(phone: VirtualPhone, arguments: list[str]) -> str:
-    """`dumpsys media_session`: no sessions."""
-    return (
-        "MEDIA SESSION SERVICE (dumpsys media_session)\n\n0 sessions listeners.\n"
-        "Global priority session is null\nSessions Stack - have 0 sessions:"
-    )
-
-
-@section("telephony.registry")
-def telephony(phone: VirtualPhone, arguments: list[str]) -> str:
-    """`dumpsys telephony.registry`: no call and no SIM card."""
-    return (
-        "last known state:\n  Phone Id=0\n    mCallState=0\n    mRingingCallState=0\n"
-        "    mDataActivity=0\n    mDataConnectionState=0"
     )
 
 

@@ -86,7 +86,7 @@ async def nc(ctx: CommandContext) -> int:
         while chunk := await ctx.io.read():
             channel.write(chunk)
             await channel.drain()
-        channel.write_eof()
+        # ADB cannot close just one direction: the other side may still answer.
         await asyncio.wait_for(asyncio.Event().wait(), seconds["q"])
 
     async def receive() -> None:

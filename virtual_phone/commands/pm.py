@@ -134,23 +134,18 @@ def _permission(ctx: CommandContext, arguments: list[str]) -> int:
     return 0
 
 
-def _enable(enable: bool) -> Callable[[CommandContext, list[str]], int]:
-    def run(ctx: CommandContext, arguments: list[str]) -> int:
-        package = (arguments[-1] if arguments else "").partition("/")[0]
-        tasks = ctx.phone.tasks
-        if package not in all_packages(ctx):
-            return ctx.fail(
-                f"Error: java.lang.IllegalArgumentException: Unknown package: {package}"
-            )
-        if enable:
-            tasks.disabled.discard(package)
-        else:
-            tasks.disabled.add(package)
-            tasks.stop(package)
-        state = "enabled" if enable else "disabled-user"
-        return ctx.print(f"Package {package} new state: {state}")
-
-    return run
+def _enable(ctx: CommandContext, arguments: list[str]) -> int:
+    """`pm enable|disable|disable-user [--user N] PACKAGE`."""
+    package = (arguments[-1] if arguments else "").partition("/")[0]
+    tasks = ctx.phone.tasks
+    if package not in all_packages(ctx):
+        return ctx.fail(f"Error: java.lang.IllegalArgumentException: Unknown package: {package}")
+    if ctx.arguments[0] == "enable":
+        tasks.disabled.discard(package)
+        return ctx.print(f"Package {package} new state: enabled")
+    tasks.disabled.add(package)
+    tasks.stop(package)
+    return ctx.print(f"Package {package} new state: disabled-user")
 
 
 def _activities(ctx: CommandContext, intent: Intent) -> list[str]:
@@ -337,9 +332,9 @@ _VERBS: dict[str, Verb] = {
     "clear": _clear,
     "grant": _permission,
     "revoke": _permission,
-    "enable": _enable(True),
-    "disable-user": _enable(False),
-    "disable": _enable(False),
+    "enable": _enable,
+    "disable-user": _enable,
+    "disable": _enable,
     "query-activities": _query,
     "resolve-activity": _query,
     "install": _install,

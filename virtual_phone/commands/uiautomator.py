@@ -1,7 +1,9 @@
 """`uiautomator dump`: the view hierarchy of the screen as XML."""
 
 import logging
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
+from xml.etree import ElementTree
 
 from virtual_phone.apps.app import View
 from virtual_phone.apps.system_apps import LAUNCHER
@@ -16,9 +18,8 @@ log = logging.getLogger(__name__)
 _DUMP = "/sdcard/window_dump.xml"
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
 _MAX_DEPTH = 100
-_ENTITIES = {
-    "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\n": "&#10;", "\t": "&#9;",
-}  # fmt: skip
+_NOT_XML = re.compile("[\\x00-\\x08\\x0b-\\x1f]")
+"""Characters that XML cannot represent."""
 _HEAD = "<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>"
 
 
@@ -45,8 +46,9 @@ def _hierarchy(phone: VirtualPhone) -> str:
     """Return the hierarchy as XML, with bounds in screen pixels."""
     package, views = _front(phone)
     root = View(bounds=_WHOLE, kind="android.widget.FrameLayout", children=views)
-    lines = _node(phone, package, root, 0, 0)
-    return f'{_HEAD}<hierarchy rotation="{phone.geometry.rotation}">{"".join(lines)}</hierarchy>'
+    hierarchy = ElementTree.Element("hierarchy", rotation=str(phone.geometry.rotation))
+    _add_node(phone, package, root, hierarchy, 0)
+    return _HEAD + ElementTree.tostring(hierarchy, "unicode")
 
 
 def _front(phone: VirtualPhone) -> tuple[str, Sequence[View]]:
@@ -75,14 +77,16 @@ def _front(phone: VirtualPhone) -> tuple[str, Sequence[View]]:
     return package, children
 
 
-def _node(phone: VirtualPhone, package: str, view: View, index: int, depth: int) -> Iterator[str]:
+def _add_node(
+    phone: VirtualPhone, package: str, view: View, parent: ElementTree.Element, depth: int
+) -> None:
     width, height = phone.geometry.size
     area_height = phone.geometry.area[1]
     left, top, right, bottom = view.bounds
     above = height - area_height
     ys = (round(above + top * area_height), round(above + bottom * area_height))
     attributes = {
-        "index": str(index),
+        "index": str(len(parent)),
         "text": view.text,
         "resource-id": f"{package}:id/{view.id}" if view.id else "",
         "class": view.kind,
@@ -100,16 +104,7 @@ def _node(phone: VirtualPhone, package: str, view: View, index: int, depth: int)
         "selected": "false",
         "bounds": f"[{round(left * width)},{ys[0]}][{round(right * width)},{ys[1]}]",
     }
-    written = " ".join(f'{name}="{_escape(text)}"' for name, text in attributes.items())
-    if depth >= _MAX_DEPTH or not view.children:
-        yield f"<node {written} />"
-        return
-    yield f"<node {written}>"
-    for number, child in enumerate(view.children):
-        yield from _node(phone, package, child, number, depth + 1)
-    yield "</node>"
-
-
-def _escape(text: str) -> str:
-    """Escape text for an attribute value, replacing characters XML cannot represent."""
-    return "".join(_ENTITIES.get(c, c if c >= " " else ".") for c in text)
+    written = {name: _NOT_XML.sub(".", text) for name, text in attributes.items()}
+    node = ElementTree.SubElement(parent, "node", written)
+    for child in view.children if depth < _MAX_DEPTH else ():
+        _add_node(phone, package, child, node, depth + 1)

@@ -105,9 +105,6 @@ class Stream:
             self._pump()  # immediately: there is enough for a packet
             await self._output_taken.wait()
 
-    def write_eof(self) -> None:
-        """Do nothing: ADB cannot close just one direction of a stream."""
-
     def close(self) -> None:
         """Close the stream once the client has taken all output."""
         self._finishing = True

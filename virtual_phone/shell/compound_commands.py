@@ -32,15 +32,12 @@ class CompoundCommands:
         words: WordExpander,
         run_list: RunScript,
         run_apart: RunScript,
-        after_round: Callable[[], Awaitable[None]],
     ) -> None:
         self._state = state
         self._words = words
         self._run_list = run_list
         # Runs a script in a subshell, for `( ... )`.
         self._run_apart = run_apart
-        # Called after each iteration of a loop.
-        self._after_round = after_round
 
     async def run(self, compound: Compound) -> int:
         """Run a compound command; return its exit code."""
@@ -117,7 +114,7 @@ class CompoundCommands:
             await self._run_list(body)
         except LoopJump as jump:
             return self._leave(jump)
-        await self._after_round()
+        await self._state.io.drain()  # wait for the reader of the loop's output
         return False
 
     def _leave(self, jump: LoopJump) -> bool:

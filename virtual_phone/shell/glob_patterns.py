@@ -5,7 +5,8 @@ from functools import lru_cache
 
 from virtual_phone.system.file_system import FileSystem, normalize_path
 
-_BRACKET = re.compile(r"\[(!?)(\]?(?:\[:\w+:\]|[^]])*)\]")
+_TOKEN = re.compile(r"\\(.?)|\[(!?)(\]?(?:\[:\w+:\]|[^]])*)\]|(\*+)|(.)", re.DOTALL)
+"""An escaped character, a bracket expression, stars, or another character."""
 _CLASS = re.compile(r"\\?\[:(\w+):\\?\]")
 CLASSES = {
     "alpha": "a-zA-Z",
@@ -26,33 +27,21 @@ CLASSES = {
 @lru_cache(maxsize=256)
 def compile_glob(pattern: str, anchors: str = "^$", greedy: bool = True) -> re.Pattern[str]:
     """Compile a shell pattern."""
-    pieces: list[str] = []
-    at = 0
-    while at < len(pattern):
-        here = pattern[at]
-        bracket = _BRACKET.match(pattern, at) if here == "[" else None
-        if bracket:
-            inner = _CLASS.sub(
-                lambda found: CLASSES.get(found[1], ""),
-                re.sub(r"([\[\]\\^&~|])", r"\\\1", re.sub(r"\\(.)", r"\1", bracket[2])),
-            )
-            pieces.append(f"[{'^' if bracket[1] else ''}{inner}]")
-            at = bracket.end()
-            continue
-        if here == "\\":
-            at += 1
-            here = re.escape(pattern[at : at + 1])
-        elif here == "*":
-            while pattern[at + 1 : at + 2] == "*":  # consecutive stars would only add backtracking
-                at += 1
-            here = ".*" if greedy else ".*?"
-        else:
-            here = "." if here == "?" else re.escape(here)
-        pieces.append(here)
-        at += 1
+
+    def translated(found: re.Match[str]) -> str:
+        escaped, negation, bracket, stars, plain = found.groups()
+        if bracket is not None:
+            inner = re.sub(r"([\[\]\\^&~|])", r"\\\1", re.sub(r"\\(.)", r"\1", bracket))
+            inner = _CLASS.sub(lambda name: CLASSES.get(name[1], ""), inner)
+            return f"[{'^' if negation else ''}{inner}]"
+        if stars:  # several would only add backtracking
+            return ".*" if greedy else ".*?"
+        return "." if plain == "?" else re.escape(escaped or plain or "")
+
+    body = _TOKEN.sub(translated, pattern)
     start, end = r"\A" if "^" in anchors else "", r"\Z" if "$" in anchors else ""
     try:
-        return re.compile(f"{start}{''.join(pieces)}{end}", re.DOTALL)
+        return re.compile(f"{start}{body}{end}", re.DOTALL)
     except re.error:  # such as a reversed range: the pattern matches nothing
         return re.compile("(?!)")
 

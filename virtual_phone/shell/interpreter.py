@@ -114,9 +114,7 @@ class ShellInterpreter:
         self.commands = commands
         self.words = WordExpander(state, self._output_of)
         self._pipelines = Pipelines(state, commands, self._run_command, self._run_command_apart)
-        self._compounds = CompoundCommands(
-            state, self.words, self._run_list, self._run_apart, self._end_round
-        )
+        self._compounds = CompoundCommands(state, self.words, self._run_list, self._run_apart)
         self._substituted = 0
         """Exit code of the last `$(...)` of the current command."""
         self._num_commands = 0
@@ -296,10 +294,6 @@ class ShellInterpreter:
             if number < len(script):
                 await state.io.drain()
         return state.code
-
-    async def _end_round(self) -> None:
-        """Wait for the reader of a loop's output; `_run_list` already gives other phones a turn."""
-        await self.state.io.drain()
 
     async def _run_apart(self, script: Script) -> int:
         """Run a script in a subshell, for `( ... )`."""

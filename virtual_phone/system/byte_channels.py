@@ -1,7 +1,6 @@
 """Byte channels between two programs on a phone."""
 
 import asyncio
-import contextlib
 from collections import deque
 from typing import Protocol
 
@@ -13,7 +12,7 @@ _ROOM = 1 << 18
 
 
 class Channel(Protocol):
-    """One end of a connection: an ADB stream to the computer, or a socket inside the phone."""
+    """One end of a connection, such as an ADB stream to the computer."""
 
     async def read(self) -> bytes:
         """The next chunk; empty at the end."""
@@ -23,9 +22,6 @@ class Channel(Protocol):
 
     async def drain(self) -> None:
         """Wait until there is room for more."""
-
-    def write_eof(self) -> None:
-        """End the output but keep reading, if the connection supports it."""
 
     def close(self) -> None:
         """Close both directions."""
@@ -77,42 +73,6 @@ class Pipe:
         self._chunks.clear()
         self._num_waiting = 0
         self._changed.notify()
-
-
-class PipeSocket:
-    """One end of a connection inside the phone; data sent after the other end closes is lost."""
-
-    def __init__(self, incoming: Pipe, outgoing: Pipe) -> None:
-        self._incoming = incoming
-        self._outgoing = outgoing
-
-    async def read(self) -> bytes:
-        """The next chunk; empty at the end."""
-        return await self._incoming.read()
-
-    def write(self, data: Buffer) -> None:
-        """Send bytes."""
-        with contextlib.suppress(BrokenPipeError):
-            self._outgoing.write(data)
-
-    async def drain(self) -> None:
-        """Wait until there is room for more."""
-        await self._outgoing.drain()
-
-    def write_eof(self) -> None:
-        """End the output but keep reading."""
-        self._outgoing.write_eof()
-
-    def close(self) -> None:
-        """Close both directions."""
-        self._outgoing.write_eof()
-        self._incoming.close_reader()
-
-
-def connected_sockets() -> tuple[PipeSocket, PipeSocket]:
-    """Create a connection and return both ends."""
-    one, other = Pipe(), Pipe()
-    return PipeSocket(one, other), PipeSocket(other, one)
 
 
 async def relay(one: Channel, other: Channel) -> None:

@@ -45,7 +45,8 @@ class DeviceLog:
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.entries: deque[LogEntry] = deque(maxlen=_MAX_ENTRIES)
         self._now_s = now_s
-        self._num_written = 0
+        self.num_written = 0
+        """Number of entries ever written."""
         self._written = Wakeup()
 
     def add(self, tag: str, text: str, level: Level = "I", pid: int = 1000) -> None:
@@ -53,7 +54,7 @@ class DeviceLog:
         text, tag = text[:_MAX_TEXT_LENGTH], tag[:_MAX_TEXT_LENGTH]
         entry = LogEntry(time_s=self._now_s(), level=level, tag=tag, pid=pid, text=text)
         self.entries.append(entry)
-        self._num_written += 1
+        self.num_written += 1
         self._written.notify()
 
     def clear(self, buffers: Collection[str]) -> None:
@@ -62,19 +63,14 @@ class DeviceLog:
         self.entries.clear()
         self.entries.extend(kept)
 
-    @property
-    def num_written(self) -> int:
-        """Number of entries ever written."""
-        return self._num_written
-
     def since(self, number: int) -> list[LogEntry]:
         """Return the entries written after the first `number`, as far as they are still stored."""
-        num_new = min(self._num_written - number, len(self.entries))
+        num_new = min(self.num_written - number, len(self.entries))
         return list(self.entries)[len(self.entries) - num_new :] if num_new > 0 else []
 
     async def wait(self, number: int) -> None:
         """Wait until more than `number` entries have been written."""
-        while self._num_written <= number:
+        while self.num_written <= number:
             await self._written.wait()
 
 

@@ -44,10 +44,9 @@ class ProcessTable:
 
     def start(self, words: Sequence[str], parent: int) -> Process:
         """Add a program run by the current task."""
-        pid, self._next = self._next, self._next + 1
         task = asyncio.current_task()
-        process = Process(pid=pid, parent=parent, words=words, task=task)
-        self.running[pid] = process
+        process = Process(pid=self.new_pid(), parent=parent, words=words, task=task)
+        self.running[process.pid] = process
         return process
 
     def end(self, process: Process) -> None:

@@ -60,7 +60,6 @@ class ScreenFrame:
         self.token = _PROCESS + next(_numbers).to_bytes(8, "little")
         """Unique id of the frame, 16 bytes."""
         self._parts = (np.ascontiguousarray(bar), np.ascontiguousarray(area))
-        self._png: bytes | None = None
 
     @cached_property
     def raw(self) -> memoryview:
@@ -73,15 +72,13 @@ class ScreenFrame:
             cv2.cvtColor(part, cv2.COLOR_RGB2RGBA, dst=rows)
         return raw.data.toreadonly()
 
-    @property
+    @cached_property
     def png(self) -> bytes:
         """Output of `screencap -p`: PNG with an alpha channel, as on Android."""
-        if self._png is None:
-            bgra = cv2.cvtColor(self.rgba, cv2.COLOR_RGBA2BGRA)
-            done, data = cv2.imencode(".png", bgra, [cv2.IMWRITE_PNG_COMPRESSION, 1])
-            assert done
-            self._png = data.tobytes()
-        return self._png
+        bgra = cv2.cvtColor(self.rgba, cv2.COLOR_RGBA2BGRA)
+        done, data = cv2.imencode(".png", bgra, [cv2.IMWRITE_PNG_COMPRESSION, 1])
+        assert done
+        return data.tobytes()
 
     def changes(self, known: "ScreenFrame | None") -> bytes:
         """Return the output of `screencap` for a client that requests changes only.

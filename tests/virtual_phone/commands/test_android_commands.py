@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.virtual_phone.shell_runner import probe_phone, run, run_later
+from tests.virtual_phone.socket_ends import connected_sockets
 from virtual_phone.apps.probe_app import ProbeApp
-from virtual_phone.system.byte_channels import Channel, Pipe
+from virtual_phone.system.byte_channels import Channel
 from virtual_phone.system.network_ports import PortListener
 from virtual_phone.virtual_phone import VirtualPhone
 
@@ -223,15 +224,6 @@ def test_df_agrees_with_the_space_that_is_left() -> None:
     assert "No such file" in run("df /nope", phone).err
 
 
-class SocketEnd:
-    """One end of a connection inside the phone."""
-
-    def __init__(self, incoming: Pipe, outgoing: Pipe) -> None:
-        self.read = incoming.read
-        self.write, self.drain, self.write_eof = outgoing.write, outgoing.drain, outgoing.write_eof
-        self.close = outgoing.write_eof
-
-
 BODY = bytes(range(256)) * 16_384
 
 
@@ -255,9 +247,9 @@ async def web_server() -> AsyncIterator[VirtualPhone]:
         channel.close()
 
     def accept() -> Channel:
-        there, back = Pipe(), Pipe()
-        tasks.add(asyncio.create_task(answer(SocketEnd(there, back))))
-        return SocketEnd(back, there)
+        theirs, ours = connected_sockets()
+        tasks.add(asyncio.create_task(answer(ours)))
+        return theirs
 
     phone.network.listen("tcp:80", PortListener(owner=None, accept=accept))
     yield phone

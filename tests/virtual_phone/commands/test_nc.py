@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from tests.virtual_phone.shell_runner import probe_phone, run, run_later
-from virtual_phone.system.byte_channels import Channel, PipeSocket, connected_sockets
+from tests.virtual_phone.socket_ends import SocketEnd, connected_sockets
+from virtual_phone.system.byte_channels import Channel
 from virtual_phone.system.network_ports import PortListener
 from virtual_phone.virtual_phone import VirtualPhone
 
@@ -30,9 +31,9 @@ def test_errors_are_those_of_toybox(words: str, error: str) -> None:
     assert (done.err, done.out, done.code) == (f"nc: {error}\n", "", 1)
 
 
-def accepted(phone: VirtualPhone) -> list[PipeSocket]:
+def accepted(phone: VirtualPhone) -> list[SocketEnd]:
     """Listen at port 8080; returns the connections made from then on."""
-    connections: list[PipeSocket] = []
+    connections: list[SocketEnd] = []
 
     def accept() -> Channel:
         theirs, ours = connected_sockets()
@@ -51,7 +52,7 @@ async def test_data_goes_both_ways() -> None:
         await asyncio.sleep(0)
     assert await connections[0].read() == b"hello\n"
     connections[0].write(bytes(3_000_000))
-    connections[0].write_eof()
+    connections[0].close()
     assert (await client).out == "3000000\n"
 
 

@@ -41,6 +41,21 @@ def each(
     return code
 
 
+async def contents_of(
+    ctx: CommandContext, paths: Sequence[str], size: int = 1 << 28
+) -> list[tuple[str, bytes]]:
+    """Read files, or standard input if there are none; print an error for each that fails."""
+    if not paths:
+        return [("", await ctx.read_all())]
+    contents: list[tuple[str, bytes]] = []
+    for path in paths:
+        try:
+            contents.append((path, ctx.phone.files.read(ctx.path(path), size)))
+        except OSError as error:
+            ctx.fail(f"{ctx.name}: {path}: {error.strerror}")
+    return contents
+
+
 @command("cat")
 async def cat(ctx: CommandContext) -> int:
     """`cat [files]`; `-` is standard input."""
@@ -51,14 +66,12 @@ async def cat(ctx: CommandContext) -> int:
                 ctx.out(chunk)
                 await ctx.io.drain()
             continue
-        try:
-            content = memoryview(ctx.phone.files.read(ctx.path(path)))
-        except OSError as error:
-            code = ctx.fail(f"cat: {path}: {error.strerror}")
-            continue
-        for start in range(0, len(content), _CHUNK):
-            ctx.out(content[start : start + _CHUNK])
-            await ctx.io.drain()
+        contents = await contents_of(ctx, [path], _CHUNK)
+        code |= not contents
+        for _, content in contents:
+            for start in range(0, len(content), _CHUNK):
+                ctx.out(memoryview(content)[start : start + _CHUNK])
+                await ctx.io.drain()
     return code
 
 
@@ -265,16 +278,10 @@ async def md5sum(ctx: CommandContext) -> int:
     """`md5sum [files]`."""
     name = ctx.name.removesuffix("sum")
     paths = split_options(ctx, "b")[1]
-    if not paths:
-        ctx.print(f"{await _digest(name, await ctx.read_all())}  -")
-    contents: list[tuple[str, bytes]] = []
-    read = ctx.phone.files.read
-    code = each(
-        ctx, paths, lambda path: contents.append((path, read(ctx.path(path)))), spelled=True
-    )
+    contents = await contents_of(ctx, paths)
     for path, content in contents:
-        ctx.print(f"{await _digest(name, content)}  {path}")
-    return code
+        ctx.print(f"{await _digest(name, content)}  {path or '-'}")
+    return int(len(contents) < len(paths))
 
 
 async def _digest(name: str, content: bytes) -> str:

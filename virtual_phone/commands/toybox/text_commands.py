@@ -3,10 +3,11 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection
 
 from virtual_phone.commands.command_options import number_of, split_options
 from virtual_phone.commands.command_table import command
+from virtual_phone.commands.toybox.file_commands import contents_of
 from virtual_phone.shell.interpreter import CommandContext, UsageError
 
 _SLICE_BYTES = 1 << 16
@@ -21,17 +22,6 @@ async def sliced_lines(content: bytes) -> AsyncIterator[list[str]]:
         yield text.removesuffix("\n").split("\n")
         if (start := end) < len(content):
             await asyncio.sleep(0)
-
-
-def _contents(
-    ctx: CommandContext, paths: list[str], size: int = 1 << 28
-) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and content of each readable file; print an error for the others."""
-    for path in paths:
-        try:
-            yield path, ctx.phone.files.read(ctx.path(path), size)
-        except OSError as error:
-            ctx.fail(f"{ctx.name}: {path}: {error.strerror}")
 
 
 def _title(ctx: CommandContext, options: Collection[str], path: str, number: int, of: int) -> None:
@@ -49,7 +39,7 @@ async def head(ctx: CommandContext) -> int:
     lines_wanted = _count(options.get("n", "10"))
     if files:
         size = 1 << 20 if bytes_wanted is None else min(bytes_wanted, 1 << 28)
-        contents = list(_contents(ctx, files, size))
+        contents = await contents_of(ctx, files, size)
         for number, (path, content) in enumerate(contents):
             _title(ctx, options, path, number, len(files))
             ctx.out(_start(content, lines_wanted, bytes_wanted))
@@ -71,7 +61,7 @@ async def tail(ctx: CommandContext) -> int:
     """`tail [-n [+]count | -count | -c [+]bytes] [files]`."""
     ctx.arguments = _spelled_out(ctx.arguments)
     options, files = split_options(ctx, "c:n:qv")
-    contents = list(_contents(ctx, files)) if files else [("", await ctx.read_all())]
+    contents = await contents_of(ctx, files)
     wanted = options.get("c", options.get("n", "10"))
     count = _count(wanted.lstrip("+-"))
     for number, (path, content) in enumerate(contents):
@@ -96,7 +86,7 @@ async def wc(ctx: CommandContext) -> int:
     """`wc [-l] [-w] [-c] [-m] [files]`."""
     options, files = split_options(ctx, "clmw")
     columns = [letter for letter in "lwcm" if letter in options] or list("lwc")
-    contents = list(_contents(ctx, files)) if files else [("", await ctx.read_all())]
+    contents = await contents_of(ctx, files)
     total: Counter[str] = Counter()
     rows: list[tuple[Counter[str], str]] = []
     for path, content in contents:
