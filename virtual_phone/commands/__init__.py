@@ -15,7 +15,6 @@ from virtual_phone.commands import (  # noqa: F401 - importing them fills the ta
     logcat,
     network_commands,
     pm,
-    printf,
     process_commands,
     screen_commands,
     service_commands,

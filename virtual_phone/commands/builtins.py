@@ -8,8 +8,8 @@ from virtual_phone.commands.command_options import split_options
 from virtual_phone.commands.command_table import COMMANDS, command
 from virtual_phone.shell.arithmetic import ArithmeticFailure
 from virtual_phone.shell.conditions import words_hold
+from virtual_phone.shell.field_splitting import field_separator
 from virtual_phone.shell.interpreter import CommandContext, UsageError
-from virtual_phone.shell.redirects import Input
 from virtual_phone.shell.shell_state import (
     BUILTINS,
     FunctionReturn,
@@ -19,6 +19,8 @@ from virtual_phone.shell.shell_state import (
 )
 
 _MAX_LINE_LENGTH = 1 << 20
+_LINE = re.compile(rb"(?<!\\)(?:\\\\)*\n")
+"""End of a line with its backslash continuations."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPTION_NAMES = {
     "errexit": "e", "noglob": "f", "nounset": "u", "xtrace": "x", "pipefail": "pipefail",
@@ -343,7 +345,7 @@ def test(ctx: CommandContext) -> int:
 async def read(ctx: CommandContext) -> int:
     """`read [-r] names`: split a line into variables; the last takes the rest."""
     options, names = split_options(ctx, "r")
-    line = await _read_line(ctx.io.read)
+    line = await ctx.io.read.through(_LINE, _MAX_LINE_LENGTH)
     text = line.decode("utf-8", "surrogateescape")
     if "r" not in options:
         text = re.sub(r"\\([\s\S])", lambda found: "" if found[1] == "\n" else found[1], text)
@@ -355,32 +357,16 @@ async def read(ctx: CommandContext) -> int:
     return 0 if ended else 1
 
 
-async def _read_line(source: Input) -> bytes:
-    """Read a line with its backslash continuations; return the rest of the data to the source."""
-    line = b""
-    while chunk := await source():
-        line += chunk
-        end = re.search(rb"(?<!\\)(?:\\\\)*\n", line)
-        if end is not None or len(line) > _MAX_LINE_LENGTH:
-            last = end.end() if end is not None else len(line)
-            source.put_back(line[last:])
-            return line[:last]
-    return line
-
-
 def _words_of(text: str, count: int, separators: str) -> list[str]:
     """Split a line into words for `read`: the last word takes the rest."""
-    blanks = "".join(c for c in separators if c.isspace())
-    words: list[str] = []
-    text = text.strip(blanks) if blanks else text
-    blank, any_ = f"[{re.escape(blanks)}]*" if blanks else "", re.escape(separators)
     if not separators:
         return [text, *[""] * (count - 1)]
-    splitter = re.compile(f"{blank}[{any_}]{blank}")
-    while len(words) < count - 1 and (found := splitter.search(text)):
+    blanks, separator = field_separator(separators)
+    words, text = list[str](), text.strip(blanks) if blanks else text
+    while len(words) < count - 1 and (found := separator.search(text)):
         words.append(text[: found.start()])
         text = text[found.end() :]
-    end = found.start() if (found := re.search(f"[{any_}]", text)) else len(text)
+    end = next((at for at, c in enumerate(text) if c in separators), len(text))
     rest = text[end:].strip(blanks)
     if len(rest) <= 1 and rest in separators:  # a single separator only ends the word
         text = text[:end]

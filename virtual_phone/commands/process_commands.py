@@ -2,26 +2,17 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from virtual_phone.commands.command_options import split_options
 from virtual_phone.commands.command_table import command
 from virtual_phone.shell.interpreter import CommandContext, UsageError
 
-_SYSTEM = (
-    (1, 0, "root", "init", "/system/bin/init second_stage"),
-    (300, 1, "root", "main", "zygote64"),
-    (400, 1, "shell", "adbd", "/apex/com.android.adbd/bin/adbd"),
-    (500, 1, "system", "surfaceflinger", "/system/bin/surfaceflinger"),
-    (1000, 300, "system", "system_server", "system_server"),
-    (1200, 300, "u0_a50", "ndroid.systemui", "com.android.systemui"),
-)
 _ZYGOTE_PID = 300
 _USER_IDS = {"root": 0, "system": 1000, "shell": 2000, "u0_a50": 10050, "u0_a100": 10100}
 
 
-@dataclass(slots=True, kw_only=True, frozen=True)
-class PhoneProcess:
+class PhoneProcess(NamedTuple):
     """A process as listed by `ps`."""
 
     pid: int
@@ -33,6 +24,14 @@ class PhoneProcess:
     """Command line."""
 
 
+_SYSTEM = (
+    PhoneProcess(1, 0, "root", "init", "/system/bin/init second_stage"),
+    PhoneProcess(300, 1, "root", "main", "zygote64"),
+    PhoneProcess(400, 1, "shell", "adbd", "/apex/com.android.adbd/bin/adbd"),
+    PhoneProcess(500, 1, "system", "surfaceflinger", "/system/bin/surfaceflinger"),
+    PhoneProcess(1000, 300, "system", "system_server", "system_server"),
+    PhoneProcess(1200, 300, "u0_a50", "ndroid.systemui", "com.android.systemui"),
+)
 _FIELDS: dict[str, tuple[str, int, Callable[[PhoneProcess, float], object]]] = {
     "USER": ("USER", -12, lambda p, up_s: p.user),
     "UID": ("UID", 5, lambda p, up_s: _USER_IDS[p.user]),
@@ -75,24 +74,16 @@ _FULL = "USER,PID,PPID,C,STIME,TTY,TIME,CMD"
 def running_processes(ctx: CommandContext) -> list[PhoneProcess]:
     """Return system processes, apps and shell programs, sorted by process id."""
     tasks = ctx.phone.tasks
-    found = [
-        PhoneProcess(pid=pid, parent=parent, user=user, name=name, line=line)
-        for pid, parent, user, name, line in _SYSTEM
-    ]
+    found = [*_SYSTEM]
     for package in tasks.running:
         pid = tasks.pid(package)
-        found.append(
-            PhoneProcess(
-                pid=pid, parent=_ZYGOTE_PID, user="u0_a100", name=package[-15:], line=package
-            )
-        )
+        found.append(PhoneProcess(pid, _ZYGOTE_PID, "u0_a100", package[-15:], package))
     programs = [(p.pid, p.parent, p.words) for p in ctx.phone.processes.running.values()]
     if ctx.process is None:  # commands that never wait are not in the process table
         pid = ctx.phone.processes.new_pid()
         programs.append((pid, ctx.shell.state.pid, (ctx.name, *ctx.arguments)))
     for pid, parent, words in programs:
-        name, line = words[0][:15], " ".join(words)
-        found.append(PhoneProcess(pid=pid, parent=parent, user="shell", name=name, line=line))
+        found.append(PhoneProcess(pid, parent, "shell", words[0][:15], " ".join(words)))
     return sorted(found, key=lambda process: process.pid)
 
 

@@ -149,12 +149,15 @@ class Faults:
     """The active faults of one phone."""
 
     def __init__(self, source: random.Random, on_change: Callable[[str, str, str], None]) -> None:
-        self.slow_services = False
-        """Whether to delay, drop or hang services."""
         self._values: dict[str, str] = {}
         self._source = source
         # Called with the name, the old value and the new value; an empty value means no fault.
         self._on_change = on_change
+
+    @property
+    def slow_services(self) -> bool:
+        """Whether to delay, drop or hang services."""
+        return not _OF_SERVICES.isdisjoint(self._values)
 
     def set(self, name: str, value: str) -> None:
         """Set a fault; an empty value clears it."""
@@ -163,13 +166,11 @@ class Faults:
         self.forget(name)
         if value:
             self._values[name] = value
-            self.slow_services = not _OF_SERVICES.isdisjoint(self._values)
         self._on_change(name, old, value)
 
     def forget(self, name: str) -> None:
         """Clear a fault that has ended, without calling `on_change`."""
         self._values.pop(name, None)
-        self.slow_services = not _OF_SERVICES.isdisjoint(self._values)
 
     def clear(self) -> None:
         """Clear all faults."""

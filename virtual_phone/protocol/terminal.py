@@ -1,10 +1,11 @@
 """The terminal of `adb shell`: echo, line editing, control characters, prompts."""
 
 import asyncio
+import re
 from collections.abc import Coroutine
 
 from virtual_phone.shell.interpreter import ShellInterpreter
-from virtual_phone.shell.redirects import Input, Read, Terminal, Write
+from virtual_phone.shell.redirects import Read, Terminal, Write
 from virtual_phone.shell.shell_parser import parse
 from virtual_phone.shell.shell_state import ShellExit
 from virtual_phone.shell.syntax_tree import ShellSyntaxError
@@ -23,6 +24,8 @@ _KEYS = {
 """Bytes that terminals send for the arrow keys."""
 _MAX_HISTORY = 500
 _MAX_LINE_LENGTH = 1 << 20
+_LINE = re.compile(rb"\n|\A\x03\Z")
+"""End of a typed line, or just Ctrl-C."""
 _OFTEN_PARSED = 1 << 14
 """Maximum length at which an unfinished command is parsed after each line."""
 
@@ -185,7 +188,7 @@ async def converse(shell: ShellInterpreter, device: TerminalDevice | None) -> No
     while True:
         if device is not None:
             shell.state.io.out(_prompt(shell, text))
-        line = await _read_line(shell.state.io.read)
+        line = await shell.state.io.read.through(_LINE, _MAX_LINE_LENGTH)
         if line == bytes([_INTERRUPT]) and device is not None:
             text, shell.state.code = "", INTERRUPTED
             continue
@@ -226,15 +229,3 @@ def _prompt(shell: ShellInterpreter, text: str) -> bytes:
     name = shell.state.phone.properties.get("ro.product.device", "virtual")
     shown = shell.state.environment.get("PS1", f"{code}{name}:{shell.state.environment['PWD']} $ ")
     return shown.encode("utf-8", "surrogateescape")
-
-
-async def _read_line(source: Input) -> bytes:
-    """Read a line, or the remainder at the end of input; keep the rest for the next reader."""
-    line = b""
-    while chunk := await source():
-        line += chunk
-        end = line.find(b"\n") + 1
-        if end or len(line) > _MAX_LINE_LENGTH or line == bytes([_INTERRUPT]):
-            source.put_back(line[end or len(line) :])
-            return line[: end or len(line)]
-    return line

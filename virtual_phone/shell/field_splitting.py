@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from virtual_phone.shell.glob_patterns import matching_paths
 from virtual_phone.shell.syntax_tree import WordPart
@@ -92,14 +93,17 @@ def _split(value: str, ifs: str) -> tuple[bool, list[str], bool]:
         return value[:1].isspace(), value.split(), value[-1:].isspace()
     if not ifs or not value:
         return False, [value] if value else [], False
-    blanks = "".join(c for c in ifs if c.isspace())
-    others = "".join(c for c in ifs if not c.isspace())
-    blank = f"[{re.escape(blanks)}]" if blanks else "(?!)"
-    parts = re.split(
-        f"(?:{blank})*[{re.escape(others)}](?:{blank})*|(?:{blank})+" if others else f"{blank}+",
-        value.strip(blanks) if blanks else value,
-    )
+    blanks, separator = field_separator(ifs)
+    parts = separator.split(value.strip(blanks) if blanks else value)
     ends = value[-1] in ifs
     if ends and parts and not parts[-1]:
         parts.pop()
     return bool(blanks) and value[0] in blanks, parts, ends
+
+
+@lru_cache(maxsize=64)
+def field_separator(ifs: str) -> tuple[str, re.Pattern[str]]:
+    """Return the blanks of a non-empty `$IFS`, and the pattern of what separates two fields."""
+    blanks = "".join(c for c in ifs if c.isspace())
+    blank = f"[{re.escape(blanks)}]*" if blanks else ""
+    return blanks, re.compile(f"{blank}[{re.escape(ifs)}]{blank}")

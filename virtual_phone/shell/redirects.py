@@ -1,6 +1,7 @@
 """Streams of a command, and their redirections."""
 
 import contextlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -39,6 +40,21 @@ class Input:
         """Return the next chunk; empty at the end."""
         data, self._returned = self._returned, b""
         return data or await self._read()
+
+    async def through(self, end: re.Pattern[bytes], most: int) -> bytes:
+        """Return the data through the first match of `end`, or the rest if there is none.
+
+        Data without a match is returned once it has more than `most` bytes.
+        """
+        data = b""
+        while chunk := await self():
+            data += chunk
+            found = end.search(data)
+            if found is not None or len(data) > most:
+                last = len(data) if found is None else found.end()
+                self.put_back(data[last:])
+                return data[:last]
+        return data
 
     def put_back(self, data: bytes) -> None:
         """Return bytes, for the next reader to read first."""

@@ -1,4 +1,4 @@
-"""Frequently used text filters: head, tail, wc, tee."""
+"""Frequently used text programs: echo, head, tail, wc, tee."""
 
 import asyncio
 import re
@@ -9,8 +9,10 @@ from virtual_phone.commands.command_options import number_of, split_options
 from virtual_phone.commands.command_table import command
 from virtual_phone.commands.toybox.file_commands import contents_of
 from virtual_phone.shell.interpreter import CommandContext, UsageError
+from virtual_phone.shell.lexer import C_ESCAPES
 
 _SLICE_BYTES = 1 << 16
+_ESCAPE = re.compile(r"\\(0[0-7]{0,3}|x[0-9a-fA-F]{1,2}|[\s\S])")
 
 
 async def sliced_lines(content: bytes) -> AsyncIterator[list[str]]:
@@ -28,6 +30,34 @@ def _title(ctx: CommandContext, options: Collection[str], path: str, number: int
     """Print the header line that head and tail show above each of several files."""
     if "v" in options or (of > 1 and "q" not in options):
         ctx.print(f"{chr(10) * bool(number)}==> {path} <==")
+
+
+@command("echo")
+def echo(ctx: CommandContext) -> int:
+    """`echo [-neE] words`; like mksh, it interprets escapes unless `-E` is given."""
+    words, newline, escapes = list(ctx.arguments), True, True
+    while words and re.fullmatch(r"-[neE]+", words[0]):
+        for option in words.pop(0)[1:]:
+            newline, escapes = (
+                newline and option != "n",
+                escapes if option == "n" else option == "e",
+            )
+    text = " ".join(words)
+    if escapes and "\\" in text:
+        text, end, _ = text.partition("\\c")
+        newline = newline and not end
+        text = _ESCAPE.sub(_meaning, text)
+    ctx.out((text + "\n" * newline).encode("utf-8", "surrogateescape"))
+    return 0
+
+
+def _meaning(found: re.Match[str]) -> str:
+    r"""Return the character for an escape such as `\n`, `\0101` or `\x41`."""
+    escaped = found[1]
+    if escaped[0] == "0":
+        return chr(int(escaped, 8) & 0xFF)
+    is_hexadecimal = escaped[0] == "x" and len(escaped) > 1
+    return chr(int(escaped[1:], 16)) if is_hexadecimal else C_ESCAPES.get(escaped, found[0])
 
 
 @command("head")

@@ -1,4 +1,4 @@
-"""sed, awk, sort, seq and others, run by Bashkit: an interpreter with an in-memory file system.
+"""sed, awk, printf and others, run by Bashkit: an interpreter with an in-memory file system.
 
 Bashkit (https://github.com/everruns/bashkit) never touches this machine's files, network or
 processes, matches patterns in linear time, and limits loops. A program runs in a thread on copies
@@ -24,6 +24,8 @@ _MAX_MEMORY = 64 << 20
 _MAX_IDLE = 4
 _FOLDER = "/phone"
 """Folder of the phone's files in Bashkit's file system, which has its own /proc and /etc."""
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+"""Characters that no argument may have: null and bytes that are not UTF-8."""
 _idle: "list[Bash]" = []
 """Interpreters to reuse: creating one takes 1 ms, running a program in it 0.2 ms."""
 
@@ -55,6 +57,7 @@ _PROGRAMS = {
     "seq": _Usage(num_words=-1, reads_input=False),
     "cut": _Usage("dfcb"),
     "expr": _Usage(num_words=-1, reads_input=False),
+    "printf": _Usage(num_words=-1, reads_input=False),
     "factor": _Usage(num_words=-1, reads_input=False),
     "nl": _Usage("bvwsi"),
     "paste": _Usage("d"),
@@ -79,7 +82,7 @@ _PROGRAMS = {
 async def text_program(ctx: CommandContext) -> int:
     """Run a filter with its POSIX options."""
     usage, arguments = _PROGRAMS[ctx.name], list(ctx.arguments)
-    if any("\0" in argument for argument in arguments):
+    if any(map(_NOT_TEXT.search, arguments)):
         return ctx.fail(f"{ctx.name}: invalid argument")
     words, scripts, operands = _sorted_out(arguments, usage)
     stdin = b""
@@ -165,7 +168,8 @@ async def _run(
         bash.cancel()
         raise
     ctx.out(decode(fs.read_file("/stdout")))
-    ctx.io.err(decode(fs.read_file("/stderr")).replace(_FOLDER.encode(), b""))
+    errors = decode(fs.read_file("/stderr")).removeprefix(b"bash: line 1: ")
+    ctx.io.err(errors.replace(_FOLDER.encode(), b""))
     for path, content in _contents(fs, _FOLDER):
         path = path.removeprefix(_FOLDER)
         if inputs.get(path) != content:
@@ -174,8 +178,8 @@ async def _run(
     fs.remove(_FOLDER, recursive=True)
     _idle.extend([bash] if len(_idle) < _MAX_IDLE else [])
     await ctx.io.drain()
-    # Unlike GNU sed, toybox sed has a single exit code for all errors.
-    return int(result.exit_code > 0) if ctx.name == "sed" else result.exit_code
+    # Toybox has a single exit code for all errors of these two.
+    return int(result.exit_code > 0) if ctx.name in ("sed", "printf") else result.exit_code
 
 
 def _codecs(
