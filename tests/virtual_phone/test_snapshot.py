@@ -136,10 +136,3 @@ def test_loading_an_invalid_snapshot_is_rejected(text: str) -> None:
     done = run("cmd agentrl load", phone, text.encode("utf-8", "surrogateescape"))
     assert done.code == 1
     assert "Error: invalid snapshot" in done.err
-
-
-def test_the_command_history_is_printed_once() -> None:
-    phone = probe_phone()
-    run("echo 'a b'; true", phone)
-    assert json.loads(run("cmd agentrl seen", phone).out) == [["echo", "a b"], ["true"]]
-    assert json.loads(run("cmd agentrl seen", phone).out) == []

@@ -7,7 +7,7 @@ from virtual_phone.commands.command_table import command
 from virtual_phone.phone_display import DISPLAY_ID
 from virtual_phone.shell.interpreter import CommandContext
 from virtual_phone.system.input_devices import TOUCHSCREEN_NAME
-from virtual_phone.system.phone_settings import ADB_KEYBOARD, TEST_LOCATIONS
+from virtual_phone.system.phone_settings import ADB_KEYBOARD
 from virtual_phone.virtual_phone import VirtualPhone
 
 Section = Callable[[VirtualPhone, list[str]], str]
@@ -183,15 +183,9 @@ def input_state(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("location")
 def location(phone: VirtualPhone, arguments: list[str]) -> str:
-    """`dumpsys location`: whether location is on, and the locations of test providers."""
+    """`dumpsys location`: whether location is on."""
     enabled = phone.settings.get("secure", "location_mode") != "0"
-    mocked = [
-        f"  {name} provider [mock]:\n    last location="
-        + (f"Location[{name} {where} hAcc=100.0 mock]" if where else "null")
-        for name, where in phone.settings.in_namespace(TEST_LOCATIONS)
-    ]
-    head = f"Location Manager State:\n  Location Setting: {boolean(enabled)}\n"
-    return head + "\n".join(mocked)
+    return f"Location Manager State:\n  Location Setting: {boolean(enabled)}"
 
 
 @section("SurfaceFlinger")

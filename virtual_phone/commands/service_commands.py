@@ -8,7 +8,7 @@ from virtual_phone.commands.command_table import command
 from virtual_phone.commands.dumpsys import SECTIONS
 from virtual_phone.commands.pm import all_packages
 from virtual_phone.shell.interpreter import CommandContext
-from virtual_phone.system.phone_settings import APP_OPS, TEST_LOCATIONS
+from virtual_phone.system.phone_settings import APP_OPS
 
 _INTERFACES = {
     "activity": "android.app.IActivityManager",
@@ -27,8 +27,6 @@ _INTERFACES = {
 }
 _MODES = ("allow", "ignore", "deny", "default", "foreground")
 _OPERATION = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
-_PROVIDER = re.compile(r"[a-z_]{1,40}")
-_LOCATION = re.compile(r"(-?\d{1,3}(?:\.\d{1,12})?),(-?\d{1,3}(?:\.\d{1,12})?)")
 
 
 @command("service")
@@ -88,32 +86,14 @@ def appops(ctx: CommandContext) -> int:
 
 @command("cmd location")
 def location(ctx: CommandContext) -> int:
-    """`cmd location is-location-enabled | set-location-enabled BOOL | providers VERB NAME ...`."""
+    """`cmd location is-location-enabled | set-location-enabled true|false`."""
     words, settings = without_user(ctx.arguments), ctx.phone.settings
     if words == ["is-location-enabled"]:
         return ctx.print("false" if settings.get("secure", "location_mode") == "0" else "true")
-    if words[:1] == ["set-location-enabled"] and words[1:] in (["true"], ["false"]):
+    if words in (["set-location-enabled", "true"], ["set-location-enabled", "false"]):
         settings.put("secure", "location_mode", "3" if words[1] == "true" else "0")
         return 0
-    if words[:1] != ["providers"] or len(words) < 3 or not _PROVIDER.fullmatch(words[2]):
-        return ctx.fail(f"Unknown command: {' '.join(words)[:200]}", 255)
-    verb, name, *rest = words[1:]
-    if verb == "add-test-provider":
-        settings.put(TEST_LOCATIONS, name, "")
-        return 0
-    if settings.get(TEST_LOCATIONS, name) is None and verb != "send-extra-command":
-        error = f"java.lang.IllegalArgumentException: provider '{name}' is not a test provider"
-        return ctx.fail(error, 255)
-    if verb == "set-test-provider-location":
-        value = rest[rest.index("--location") + 1] if "--location" in rest[:-1] else ""
-        if not _LOCATION.fullmatch(value):
-            return ctx.fail("java.lang.IllegalArgumentException: Missing location option", 255)
-        settings.put(TEST_LOCATIONS, name, value)
-    elif verb == "remove-test-provider":
-        settings.delete(TEST_LOCATIONS, name)
-    elif verb not in ("set-test-provider-enabled", "send-extra-command"):
-        return ctx.fail(f"Unknown command: providers {verb[:100]}", 255)
-    return 0
+    return ctx.fail(f"Unknown command: {' '.join(words)[:200]}", 255)
 
 
 @command("cmd wifi")

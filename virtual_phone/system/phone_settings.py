@@ -3,8 +3,8 @@
 import hashlib
 
 NAMESPACES = ("system", "secure", "global")
-APP_OPS, TEST_LOCATIONS = "appops", "location"
-"""Namespaces that hold the state of services, out of reach of the `settings` command."""
+APP_OPS = "appops"
+"""Namespace that holds the modes of `appops`, out of reach of the `settings` command."""
 ANDROID_ID = "android_id"
 ADB_KEYBOARD = "com.android.adbkeyboard/.AdbIME"
 LATIN_KEYBOARD = "com.android.inputmethod.latin/.LatinIME"
