@@ -1,9 +1,7 @@
 """Screen captures with the `capture` fault applied."""
 
-from virtual_phone.system.screen_frame import HEADER_BYTES, SRGB, ScreenFrame, black, secure
+from virtual_phone.system.screen_frame import HEADER_BYTES, ScreenFrame, black, secure
 from virtual_phone.virtual_phone import VirtualPhone
-
-__all__ = ["SRGB", "frame", "pixels", "png", "raw"]
 
 
 def raw(phone: VirtualPhone, known: str = "") -> bytes | memoryview | None:
@@ -22,12 +20,6 @@ def raw(phone: VirtualPhone, known: str = "") -> bytes | memoryview | None:
         return image.raw
     base, phone.sent_frame = phone.sent_frame, image
     return image.changes(base if base is not None and base.token.hex() == known else None)
-
-
-def pixels(phone: VirtualPhone) -> bytes | memoryview | None:
-    """Return the pixels without the header, as in the framebuffer."""
-    written = raw(phone)
-    return None if written is None else written[HEADER_BYTES:]
 
 
 def png(phone: VirtualPhone) -> bytes | None:

@@ -10,6 +10,7 @@ from virtual_phone.protocol import file_sync, shell_protocols
 from virtual_phone.protocol.adb_stream import Stream, StreamConnection
 from virtual_phone.system.byte_channels import relay
 from virtual_phone.system.network_ports import PhoneNetwork, PortListener
+from virtual_phone.system.screen_frame import HEADER_BYTES, SRGB
 from virtual_phone.virtual_phone import QUICK_REBOOT_S, VirtualPhone
 
 Job = Coroutine[None, None, None]
@@ -141,14 +142,13 @@ def _say(stream: Stream, status: bytes, text: str) -> None:
 async def _framebuffer(
     phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str
 ) -> None:
-    frame = phone.captured.frame
-    width, height = frame.size
+    width, height = phone.captured.frame.size
     colors = (0, 8, 16, 8, 8, 8, 24, 8)  # offset and length of red, blue, green and alpha
-    head = (_ANDROID_14, 32, screen_capture.SRGB, len(frame.pixels), width, height, *colors)
-    image = screen_capture.pixels(phone)
+    head = (_ANDROID_14, 32, SRGB, width * height * 4, width, height, *colors)
+    image = screen_capture.raw(phone)
     if image is not None:
         stream.write(_FRAMEBUFFER.pack(*head))
-        stream.write(image)
+        stream.write(image[HEADER_BYTES:])
 
 
 def _socket(kind: str) -> Service:

@@ -100,11 +100,6 @@ class ScreenFrame:
             (header, CHANGES_HEADER.pack(self.token, base, len(boxes)), *boxes, *pixels)
         )
 
-    @property
-    def pixels(self) -> memoryview:
-        """RGBA pixels without the header, row by row."""
-        return self.raw[_HEADER.size :]
-
     @cached_property
     def rgba(self) -> Image:
         """RGBA pixels, uint8[H, W, 4], read-only."""
