@@ -31,9 +31,9 @@ class FrameUsage:
     touched: float = 0.0
     """Last time the frame is known to have been seen, in seconds since 1970."""
     shown: int = 0
-    """Number of kept episodes that show the frame."""
+    """Number of kept episodes that refer to the frame."""
     packs: list[PackSweeper] = field(default_factory=list)
-    """Packs that contain the frame: several writers may have stored it."""
+    """Packs that contain the frame; several writers may have stored it."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True, eq=False)
@@ -65,8 +65,8 @@ class DiskUsage:
         self.removals = Removals()
         self.episodes: dict[str, KeptEpisode] = {}
         self.unshown: dict[str, FrameUsage] = {}
-        """Frames on disk that no kept episode shows, from removed episodes or episodes still being
-        played."""
+        """Frames on disk that no kept episode refers to, because their episode was removed or is
+        still being played."""
 
     @property
     def bytes(self) -> int:
@@ -108,7 +108,7 @@ class DiskUsage:
             self._take(entry)
 
     def drop(self, id: str) -> KeptEpisode:
-        """Stop counting an episode; frames that only it showed become unshown."""
+        """Stop counting an episode; frames that only this episode used become `unshown`."""
         held = self.episodes.pop(id)
         self._episode_bytes -= held.bytes
         for frame in held.frames:

@@ -13,7 +13,7 @@ from agentrl.types import Episode, Message, Outcome, TopLogprobs, TruncatedBy, T
 
 _LARGEST_BITS = 4096
 _DEEPEST = 200
-"""Maximum nesting of lists and mappings, as all code that displays them recurses."""
+"""Maximum nesting of lists and mappings, because the code that displays them is recursive."""
 _TOO_DEEP = "(too deep)"
 _TOP_DIGITS = 4
 """Decimal places of alternatives' log-probabilities, which are only displayed."""
@@ -22,7 +22,7 @@ _JSON_LISTS = frozenset((list, tuple))
 
 
 def to_plain(value: Any, max_depth: int = _DEEPEST - 2) -> Any:
-    """Return the nearest JSON value: arrays become lists, other unsupported values text.
+    """Return the nearest JSON value: arrays become lists, other unsupported values strings.
 
     Args:
         value: anything.
@@ -237,7 +237,7 @@ def _check_types(tree: Mapping[str, Any], types: Mapping[str, _Types]) -> None:
     for name in types.keys() & tree.keys():
         value = tree[name]
         if not isinstance(value, types[name]):
-            raise TypeError(f"{name} is of type {type(value).__name__}")
+            raise TypeError(f"{name} has the wrong type {type(value).__name__}")
         if isinstance(value, list) and not all(isinstance(v, _OF_LIST[name]) for v in value):
             raise TypeError(f"{name} has an item that is not of type {_OF_LIST[name][0].__name__}")
         # Raises here if an integer is too large for a float.
@@ -248,7 +248,7 @@ def _check_types(tree: Mapping[str, Any], types: Mapping[str, _Types]) -> None:
 
 
 def _check_depth(value: Any) -> None:
-    # Go level by level, because a hostile file may nest deeper than Python can recurse.
+    # Go level by level, because a malicious file may nest deeper than Python can recurse.
     level = [value]
     for _ in range(_DEEPEST):
         level = [

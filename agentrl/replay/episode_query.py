@@ -65,7 +65,7 @@ def parse_query(text: str, episodes: Iterable[Summary]) -> Query:
         ConfigError: the query is invalid, or uses a name that none of the episodes has.
     """
     if len(text) > _MAX_LENGTH:
-        raise ConfigError(f"a query may have {_MAX_LENGTH:,} characters, not {len(text):,}")
+        raise ConfigError(f"a query can have at most {_MAX_LENGTH:,} characters, got {len(text):,}")
     parser = _Parser(text)
     query = parser.any()
     parser.expect_end()
@@ -99,7 +99,8 @@ class _Parser:
 
     def _error(self, what: str) -> ConfigError:
         return ConfigError(
-            f"query {quoted(self._text)}: {what}; write it like: accuracy < 0.5 and phone = 'NAME'"
+            f"query {quoted(self._text)}: {what}. An example of a query is "
+            "accuracy < 0.5 and phone = 'NAME'"
         )
 
     def _peek(self) -> tuple[str, str]:
@@ -139,7 +140,7 @@ class _Parser:
         if self._takes("("):
             self._depth += 1
             if self._depth > _DEEPEST:
-                raise self._error(f"more than {_DEEPEST} parentheses")
+                raise self._error(f"parentheses are nested more than {_DEEPEST} deep")
             inner = self.any()
             if not self._takes(")"):
                 raise self._error("a parenthesis is not closed")
@@ -150,7 +151,7 @@ class _Parser:
     def _comparison(self) -> Query:
         kind, name = self._take()
         if kind != "word":
-            raise self._error(f"expected a name, not {name!r}")
+            raise self._error(f"expected a name, got {name!r}")
         self.names.add(name)
         read = _reader(name)
         sign = self._peek()[1]
@@ -160,14 +161,14 @@ class _Parser:
         self._take()
         kind, value = self._take()
         if kind not in ("word", "text"):
-            raise self._error(f"expected a value after {name} {sign}, not {value!r}")
+            raise self._error(f"expected a value after {name} {sign}, got {value!r}")
         text = value[1:-1] if kind == "text" else value
         # Labels of evaluations are also written with spaces, such as `after greedy`.
         if name == "label" and sign in ("=", "==", "!="):
             text = label_of(text)
         wanted = text if kind == "text" else _value(text)
         if sign in _ORDER and (not isinstance(wanted, float) or math.isnan(wanted)):
-            raise self._error(f"{name} {sign} {value}: only numbers have an order")
+            raise self._error(f"{name} {sign} {value}: {sign} compares numbers only")
         return _compare(read, sign, wanted, text)
 
 

@@ -106,9 +106,9 @@ class LivePhones:
             self._has_changes.clear()
             try:
                 self._publish()
-            # Only the live view is affected.
             except OSError as error:
-                log.info("live phone state was not written: %s", error)
+                # Only the viewer's live page is affected, so continue.
+                log.info("the phones' live state could not be written: %s", error)
             self._closed.wait(_EVERY_S)
 
     def _publish(self) -> None:
@@ -145,8 +145,8 @@ def merge_states(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> di
 def read_live_phones(run: Path) -> list[dict[str, Any]]:
     """Return all phones reported by running processes, sorted by host and serial.
 
-    The keys are the fields of `LivePhone`, and `reported`: the time of the latest file with
-    the phone, in seconds since 1970.
+    The keys are the fields of `LivePhone` and `reported`, the time of the latest file that
+    contains the phone, in seconds since 1970.
     """
     phones: dict[tuple[str, str], dict[str, Any]] = {}
     now = time.time()
@@ -164,9 +164,9 @@ def read_live_phones(run: Path) -> list[dict[str, Any]]:
                 key = (phone.host or "", phone.serial)
                 joined = merge_states(phones.get(key), asdict(phone))
                 phones[key] = joined | {"reported": report["time"]}
-        # The file is just being replaced, or is not one of ours.
         except (
             OSError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
         ) as error:  # fmt: skip
+            # The file was deleted just now, or agentrl did not write it.
             log.info("%s: %s", path, error)
     return [phones[key] for key in sorted(phones)]

@@ -80,7 +80,7 @@ def write(
     """
     storage_of = _open_minari(path)
     if width is not None and width < 1:
-        raise ConfigError(f"width={width}: must be 1 pixel or more")
+        raise ConfigError(f"width={width}: must be at least 1 pixel")
     plays, left_out = _select_episodes(run, where, replies)
     size = _common_size(run, plays, width)
     observations = _observation_space(plays, size)
@@ -108,15 +108,14 @@ def _open_minari(path: Path) -> Callable[..., Any]:
         from minari.dataset.minari_dataset import parse_dataset_id
         from minari.dataset.minari_storage import MinariStorage
     except ImportError:
-        raise ConfigError(f"--as minari needs Minari, not installed: {extras.GET_MINARI}") from None
+        raise ConfigError(f"Minari is not installed; run: {extras.GET_MINARI}") from None
     if path.exists():
-        raise ConfigError(f"{path}: already exists; name a new folder")
+        raise ConfigError(f"{path}: already exists; choose a new folder")
     try:
         parse_dataset_id(path.name)
-    # Minari raises a TypeError if the version is missing.
-    except (TypeError, ValueError):
+    except (TypeError, ValueError):  # Minari raises TypeError if the version is missing.
         raise ConfigError(
-            f"{path}: the folder needs a Minari data set name with a version, such as "
+            f"{path}: the folder must be named like a Minari data set, with a version, for example "
             f"{path.name}-v0"
         ) from None
 
@@ -203,13 +202,13 @@ def _select_episodes(
     if not plays:
         skipped = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise ConfigError(
-            f"{run.path}: no episode to write"
-            + (f"; skipped: {skipped}" if skipped else ": no valid episode matches")
+            f"{run.path}: there is no episode to write"
+            + (f"; skipped: {skipped}" if skipped else " because no valid episode matches")
         )
     if len({bool(play.frames) for play in plays}) > 1:
         raise ConfigError(
-            f"{run.path}: some episodes have images and others have none; choose one kind "
-            "(--split, --step, --label)"
+            f"{run.path}: some episodes have images and others do not; select one kind with "
+            "--split, --step or --label"
         )
     return plays, left_out
 
@@ -229,7 +228,7 @@ def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> MinariEpisode |
     pictured = any(turn.frames or IMAGE in turn.shown for turn in turns)
     frames = tuple(id for shown in (*(turn.frames for turn in turns), final[-1:]) for id in shown)
     if pictured and (len(frames) <= len(turns) or not all(map(run.frame_bytes, set(frames)))):
-        return "with missing frames (run.frames=device records all of them, the last one too)"
+        return "with missing frames (run.frames=device records every frame, including the last)"
     if not replies and any(turn.action is None for turn in turns):
         return "with a reply that could not be parsed (--replies uses the replies as actions)"
     preceding = recorded.episode.preceding
@@ -263,8 +262,8 @@ def _common_size(
     if len(counts) > 1:
         sizes = ", ".join(f"{w}x{h} ({count})" for (w, h), count in counts.most_common())
         raise ConfigError(
-            f"{run.path}: frames of different sizes, {sizes}; a Minari data set has one size. "
-            "Choose episodes of one size (--split, --step, --label)"
+            f"{run.path}: all images of a Minari data set must have the same size, but the "
+            f"episodes have {sizes}. Select episodes of one size with --split, --step or --label"
         )
     ((recorded_width, height),) = counts
     if width is None:
@@ -299,12 +298,13 @@ def _action_space(plays: Sequence[MinariEpisode], replies: bool) -> spaces.Space
         return spaces.Box(-np.inf, np.inf, (len(actions[0]),), np.float64)
     other = next((action for action in actions if type(action) is not int), actions[0])
     raise ConfigError(
-        f"actions such as {str(other)[:80]} do not fit into a Minari data set, which takes "
-        "integers or number lists of one length; --replies uses the replies as actions instead"
+        f"actions such as {str(other)[:80]} do not fit into a Minari data set, which accepts "
+        "integers, or lists of numbers of equal length; pass --replies to use the replies as "
+        "actions instead"
     )
 
 
 def _text_space(texts: Sequence[str]) -> spaces.Text:
-    """Return a space over exactly the characters that occur in the texts."""
+    """Return a text space whose charset is exactly the characters that occur in the texts."""
     charset = sorted(set("".join(texts))) or [" "]
     return spaces.Text(max(1, *map(len, texts)), min_length=0, charset="".join(charset))

@@ -27,9 +27,9 @@ KINDS = ("episode", "state", "choice")
 _CHOICES = "choices.jsonl"
 _NOTHING = {
     "episode": "no group has valid episodes from the same start with different rewards",
-    "state": "no group has different replies at the same state with different rewards after them; "
-    "environments name states in info['state_key']",
-    "choice": "nothing has been chosen yet: agentrl view RUN, page Preferences",
+    "state": "no group has different replies at the same state followed by different rewards; "
+    "states are the same if the environment reports the same info['state_key']",
+    "choice": "no choices have been made yet; open agentrl view RUN, page Preferences",
 }
 """Reasons why a run has no pairs, by kind."""
 
@@ -42,7 +42,7 @@ class PairSettings:
     """`episode`: pair episodes of higher and lower reward; `state`: pair replies at the same state,
     by the reward that followed; `choice`: use choices made in the viewer."""
     min_gap: float = 0.0
-    """Minimum difference of the rewards, which must also be above 0; ignored for choices."""
+    """Minimum difference of the rewards; it must always be above 0. Ignored for choices."""
     per_group: int | None = None
     """Maximum number of pairs per group, keeping the largest differences; None for all."""
 
@@ -51,7 +51,7 @@ class PairSettings:
         if self.by not in KINDS:
             raise ConfigError(f"--by {self.by}: must be one of {', '.join(KINDS)}")
         if self.min_gap < 0:
-            raise ConfigError(f"--min-gap {self.min_gap}: must not be below 0")
+            raise ConfigError(f"--min-gap {self.min_gap}: must be at least 0")
         if self.per_group is not None and self.per_group < 1:
             raise ConfigError(f"--per-group {self.per_group}: must be at least 1")
 
@@ -126,7 +126,7 @@ def _pairs(run: Run, where: Filter, history: History, settings: PairSettings) ->
 
 
 def groups(summaries: Iterable[Summary]) -> list[list[Summary]]:
-    """Return the valid episodes not yet removed, by group; leave out groups of one."""
+    """Return the valid episodes not yet removed, by group, without groups of one episode."""
     found = defaultdict[str, list[Summary]](list)
     for summary in summaries:
         if not summary.outcome.void and not summary.removed and summary.turns:
@@ -230,13 +230,13 @@ def choices(run: Run) -> list[tuple[str, str]]:
 
 
 def choose(run: Run, better: str, worse: str, *, skipped: bool = False) -> None:
-    """Durably record which of two episodes of a group a person finds better.
+    """Record which of two episodes of a group a person prefers, and flush it to disk.
 
     Raises:
         ConfigError: an episode does not exist, they are not siblings, or the disk is full.
     """
     if better == worse or run.find(better).group != run.find(worse).group:
-        raise ConfigError(f"{better} and {worse} are not two episodes of one group")
+        raise ConfigError(f"{better} and {worse} are not two episodes of the same group")
     entry = {"better": better, "worse": worse, "skipped": skipped, "time": time.time()}
     try:
         append_durably(run.path / _CHOICES, [entry])
@@ -254,7 +254,7 @@ def open_choices(run: Run) -> tuple[list[tuple[Summary, Summary]], int]:
     for members in groups(run.episodes()):
         for a, b in combinations(members, 2):
             if frozenset((a.id, b.id)) not in seen:
-                # Use a fixed order, as reloading the page must not swap the two.
+                # Derive the order from the ids, so that reloading the page does not swap the two.
                 digest = hashlib.blake2b(f"{a.id}{b.id}".encode(), digest_size=1).digest()
                 found.append((a, b) if digest[0] % 2 else (b, a))
     return found, len(seen)

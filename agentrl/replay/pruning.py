@@ -1,9 +1,9 @@
 """Remove a run's oldest training episodes, and the frames that only they show.
 
-Recorders may be running at the same time. An episode in progress may show any frame on disk, which
-is not known until it ends. But recorders touch a frame when they see it again (`REFRESH_S`), so a
-frame left untouched for longer than that plus the longest episode cannot belong to an episode that
-is yet to be recorded.
+Recorders may be running at the same time. An episode in progress may refer to any frame on disk,
+and which ones is not known until it ends. But recorders touch a frame when they see it again
+(`REFRESH_S`), so a frame left untouched for longer than that plus the longest episode cannot belong
+to an episode that is yet to be recorded.
 
 Each removal is written durably to `removed.jsonl` before any file is deleted: after kill -9 at any
 point, an episode is either complete or listed as removed, and the next pruning deletes its files.
@@ -52,7 +52,7 @@ class Pruned:
     """Number of training episodes too recently recorded or copied to remove; 0 if all fits."""
     waiting: int
     waiting_bytes: int
-    """Bytes of frames that no kept episode shows, but were touched too recently to remove."""
+    """Bytes of frames that no kept episode uses, but that were touched too recently to remove."""
     kept: int
     kept_bytes: int
     """Bytes of the remaining episodes and their frames."""
@@ -62,7 +62,7 @@ class Pruned:
 
     @property
     def is_short(self) -> bool:
-        """Whether episodes that are never removed exceed the limit on their own."""
+        """Whether the episodes that are never removed exceed the limit on their own."""
         return self.kept_bytes > self.keep_bytes and not self.training_left
 
 
@@ -78,7 +78,7 @@ class Pruner:
         """Remove the oldest training episodes until the rest fits into the limit.
 
         Evaluation and demonstration episodes are never removed. Frames that no kept episode shows
-        are removed, whatever episode they came from.
+        are removed, regardless of which episode they came from.
 
         Args:
             keep_bytes: size limit for episodes with their frames.
@@ -94,7 +94,7 @@ class Pruner:
             # Frames recorded while this method reads are touched after this moment.
             now = time.time()
             if self._first and not dry_run:
-                # A killed process was about to remove these files: reconsider them.
+                # A process was killed before it removed these files, so check them again.
                 for aside in episodes_folder(self._run).glob(f"*{_ASIDE}"):
                     _put_back(aside)
             if self._ledger.overtaken():
@@ -153,7 +153,7 @@ class Pruner:
                 return going, frames
 
     def _oldest(self, keep_bytes: float, recorded_before: float) -> list[KeptEpisode]:
-        """Drop the oldest training episodes from the ledger, and return them for removal."""
+        """Stop counting the oldest training episodes, and return them for removal."""
         ledger = self._ledger
         if ledger.bytes <= keep_bytes:
             return []
@@ -255,13 +255,15 @@ class BackgroundPruner:
             pruner = pruner or Pruner(self._run)
             pruned = pruner.prune(keep_bytes, grace_s)
         except (ConfigError, OSError) as error:
-            log.warning("retention: pruning failed, will retry after the next step: %s", error)
+            log.warning(
+                "run.keep_gb: pruning failed and will be retried after the next step: %s", error
+            )
             return
         self._pruner = pruner
         if pruned.episodes or pruned.frames:
             log.info(
-                "retention: removed %d training episodes and %d frames (%.3f GB); the remaining %d "
-                "episodes use %.3f GB", len(pruned.episodes), pruned.frames, pruned.bytes / GB,
+                "run.keep_gb: removed %d training episodes and %d frames (%.3f GB); the remaining "
+                "%d episodes use %.3f GB", len(pruned.episodes), pruned.frames, pruned.bytes / GB,
                 pruned.kept, pruned.kept_bytes / GB,
             )  # fmt: skip
         if pruned.is_short and not self._warned:
@@ -272,6 +274,7 @@ class BackgroundPruner:
 def size_limit_warning(pruned: Pruned) -> str:
     """Return a message that explains why a run exceeds its size limit."""
     return (
-        f"evaluations and demonstrations, which are never removed, use {pruned.kept_bytes / GB:.3f}"
-        f" GB of {pruned.keep_bytes / GB:g} GB: no training episode is left"
+        "evaluations and demonstrations are never removed and now use "
+        f"{pruned.kept_bytes / GB:.3f} GB, more than the limit of {pruned.keep_bytes / GB:g} GB; "
+        "no training episodes are left to remove"
     )

@@ -1,4 +1,4 @@
-"""Record every episode as it ends, whatever its outcome."""
+"""Record every episode as it ends, regardless of its outcome."""
 
 import gzip
 import json
@@ -144,7 +144,7 @@ class Recorder:
         """
         entry: dict[str, Any] = {
             "id": scored.episode.id,
-            # The mean of equal numbers may differ from the numbers in the last bit.
+            # Don't average equal numbers, because rounding may change the last bit.
             "advantages": [
                 fmean(turn) if len(set(turn)) > 1 else float(sum(turn[:1])) for turn in advantages
             ],

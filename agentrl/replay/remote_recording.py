@@ -37,7 +37,7 @@ _MAX_BYTES = 64 << 20
 
 @dataclass(slots=True, kw_only=True)
 class Parcel:
-    """New content of a spool; applying it twice is harmless."""
+    """New content of a spool. Applying a parcel twice has the same effect as applying it once."""
 
     files: list[tuple[str, bytes]] = field(default_factory=list)
     """Paths within the run, and contents."""
@@ -78,19 +78,20 @@ class Spool:
             try:
                 self.flush()
                 warned = False
-            # If `deliver` raises anything, the spool keeps everything.
-            except Exception as error:
+            except Exception as error:  # `deliver` may raise anything; the spool keeps its files.
                 if not warned:
-                    log.warning("recordings are waiting in %s: %s", self.folder, error)
+                    log.warning(
+                        "recordings stay in %s until they can be delivered: %s", self.folder, error
+                    )
                 warned = True
                 self._closed.wait(_RETRY_S)
 
     def flush(self) -> None:
         """Deliver everything now in the spool; undelivered content stays."""
         with self._delivering:
-            # Measure growing files first: the files a line names were complete before the line.
+            # Measure the growing files first. A file named in a line was complete before the line.
             growing = {self._name(path): path for path in self._files(growing=True)}
-            # The index comes last, as it names episodes whose file and scores must already exist.
+            # Send the index last, because the files and scores of its episodes must already exist.
             order = sorted(growing, key=lambda name: (_INDEX in name, name))
             sizes = {name: growing[name].stat().st_size for name in order}
             while self._deliver_files():
@@ -172,11 +173,10 @@ class Spool:
             try:
                 self.flush()
                 break
-            # `deliver` may raise anything, as in `_deliver_all`.
-            except Exception as error:
+            except Exception as error:  # `deliver` may raise anything.
                 if time.monotonic() > ends:
                     log.error(
-                        "recordings were not delivered and stay in %s: %s", self.folder, error
+                        "recordings could not be delivered and remain in %s: %s", self.folder, error
                     )
                     return
                 time.sleep(_EVERY_S)

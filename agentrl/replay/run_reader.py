@@ -1,4 +1,4 @@
-"""Read a recorded run: episode summaries, whole episodes and frames."""
+"""Read a recorded run: episode summaries, complete episodes and frames."""
 
 import builtins
 import gzip
@@ -43,13 +43,13 @@ _CURVE_WIDTH = 640
 _MAX_BYTES = 256 << 20
 """Maximum uncompressed size of an accepted episode; real episodes are far smaller."""
 _BOMB_BYTES, _BOMB_RATIO = 32 << 20, 200
-"""A file that unpacks to more bytes than this, and to this many times its size, is not a recording:
-log-probabilities do not compress that well."""
+"""A file that unpacks to more than this many bytes, and to more than this many times its size, is
+not a recording, because log-probabilities do not compress that well."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class RecordedEpisode:
-    """A whole episode with its summary."""
+    """A complete episode with its summary."""
 
     summary: Summary
     """The episode's line in the index."""
@@ -175,7 +175,7 @@ class Run:
 
         Raises:
             ConfigError: the run has an unsupported format or cannot be read, the query is invalid
-                or uses a name that none of the episodes has, or no episode has the filter's label.
+                or uses a name that no episode has, or no episode has the filter's label.
         """
         episodes = self._index.all()
         if isinstance(where, str):
@@ -199,7 +199,7 @@ class Run:
         return self._index.share()
 
     def episode(self, episode_id: str) -> RecordedEpisode:
-        """Return one whole episode.
+        """Return a complete episode.
 
         Raises:
             EpisodeRemoved: pruning removed the episode's file.
@@ -220,7 +220,7 @@ class Run:
         return summary
 
     def read(self, summary: Summary) -> RecordedEpisode:
-        """Return a summary's whole episode, without looking for newer recordings.
+        """Return the complete episode of a summary, without looking for newer recordings.
 
         Raises:
             EpisodeRemoved, ConfigError: as in `episode`.
@@ -235,21 +235,21 @@ class Run:
         return RecordedEpisode(summary=summary, episode=episode, run=self.path)
 
     def _read_file(self, episode_id: str) -> Episode:
-        """Read an episode's file, which may be damaged or hostile."""
+        """Read an episode's file, which may be damaged or malicious."""
         path = episodes_folder(self.path)
         try:
             path = episode_file(self.path, episode_id)
             status = path.stat()
         except (OSError, ValueError) as error:
             raise ConfigError(_unreadable(path, error)) from error
-        # A page that shows a damaged episode requests it repeatedly.
+        # Remember damaged files, because a page that shows one requests it repeatedly.
         stamp = status.st_size, status.st_mtime_ns
         if (known := self._refused.get(path)) is not None and known[0] == stamp:
             raise ConfigError(known[1])
         try:
             return from_json(json.loads(_unpacked(path, status.st_size)))
-        # The next attempt may succeed, as after too many open files.
         except OSError as error:
+            # Don't remember the failure: it may be temporary, such as too many open files.
             raise ConfigError(_unreadable(path, error)) from error
         except (
             EOFError, zlib.error, AttributeError, LookupError, OverflowError, TypeError,
@@ -271,7 +271,7 @@ class Run:
                     entries = [json.loads(line) for line in file if line.startswith(name)]
                 last = entries[-1]["advantages"] if entries else []
                 by_turn = [[float(value) for value in turn] for turn in last]
-            # A killed writer leaves an incomplete line, and the file may not be ours.
+            # A killed writer leaves an incomplete line, and the file may be from another source.
             except (OSError, LookupError, TypeError, ValueError, OverflowError, RecursionError):
                 continue
             if [len(turn) for turn in by_turn] == [len(t.reply_ids) for t in episode.turns]:
@@ -293,7 +293,7 @@ class Run:
         return replace(recorded, episode=replace(episode, turns=turns, final_images=final))
 
     def opened(self, summaries: Iterable[Summary]) -> Iterator[RecordedEpisode]:
-        """Yield whole episodes one by one.
+        """Yield complete episodes one by one.
 
         Removed and unreadable episodes are skipped, and counted in a warning at the end.
         """
@@ -308,7 +308,7 @@ class Run:
             else:
                 yield recorded
         if damaged:
-            log.warning("skipped %d unreadable episodes; the first: %s", len(damaged), damaged[0])
+            log.warning("skipped %d unreadable episodes; first error: %s", len(damaged), damaged[0])
         if removed:
             log.warning("%s: skipped %d episodes that pruning removed", self.path, removed)
 
@@ -335,8 +335,7 @@ class Run:
             return None
         try:
             image = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR_RGB)
-        # For example, the header may claim 100,000 rows.
-        except cv2.error:
+        except cv2.error:  # for example, the header claims 100,000 rows
             return None
         return None if image is None else image.astype(np.uint8, copy=False)
 
@@ -353,15 +352,15 @@ def _unpacked(path: Path, size: int) -> bytes:
         while piece := unpacked.read(1 << 20):
             content += piece
             if len(content) > most:
-                raise ValueError(f"more than {most:,} bytes")
+                raise ValueError(f"it unpacks to more than {most:,} bytes")
     return bytes(content)
 
 
 def _refuse_removed(summary: Summary) -> None:
     if summary.removed:
         raise EpisodeRemoved(
-            f"{summary.id}: this episode was pruned to free disk space (run.keep_gb, agentrl "
-            "prune); its scores are kept"
+            f"{summary.id}: this episode was removed to free disk space (run.keep_gb or agentrl "
+            "prune); only its scores were kept"
         )
 
 
@@ -381,6 +380,6 @@ def open(run: str | os.PathLike[str], *, may_be_unplayed: bool = False) -> Run:
     is_unplayed = may_be_unplayed and (path / CONFIG_FILE).is_file()
     if not (is_unplayed or episodes_folder(path).is_dir()):
         one = next((file.parent for file in sorted(path.glob("*/config.yaml"))), None)
-        hint = f"; it is a folder of runs: open one, such as {one}" if one else ""
+        hint = f"; it is a folder of runs, so open one of them, such as {one}" if one else ""
         raise ConfigError(f"{path} has no recorded episodes (no folder 'episodes'){hint}")
     return opened

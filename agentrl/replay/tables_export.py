@@ -78,15 +78,16 @@ def to_arrow(run: Run, kind: str = "episodes", where: Filter | None = None) -> "
     try:
         import pyarrow
     except ImportError:
-        raise ConfigError(f"tables need pyarrow, not installed: {extras.GET_DATA}") from None
+        raise ConfigError(f"pyarrow is not installed; run: {extras.GET_DATA}") from None
     table = [_encodable(row) for row in rows(run, kind, where)]
-    # Collect names from all rows: the first may be a void episode without metrics.
+    # Collect names from all rows, because the first may be a void episode without metrics.
     names = dict.fromkeys(name for row in table for name in row)
     try:
         return pyarrow.table({name: [row.get(name) for row in table] for name in names})
     except (OverflowError, pyarrow.ArrowException) as error:
         raise ConfigError(
-            f"{run.path}: does not fit into a table: {error}; .jsonl has no such limits"
+            f"{run.path}: does not fit into a table: {error}. Export to .jsonl, which has no such "
+            "limits"
         ) from error
 
 
@@ -115,7 +116,7 @@ def to_dataset(
         import datasets
         import pyarrow
     except ImportError:
-        raise ConfigError(f"data sets need `datasets`, not installed: {extras.GET_DATA}") from None
+        raise ConfigError(f"datasets is not installed; run: {extras.GET_DATA}") from None
     if kind == "episodes":
         raise ConfigError("kind='episodes' has no images or messages; use to_arrow")
 
@@ -130,7 +131,7 @@ def to_dataset(
             raise _nothing(run, kind)
         raise ConfigError(f"{run.path}: every matching episode has a missing frame")
     with tempfile.TemporaryDirectory(prefix="agentrl-") as folder:
-        # Use a fresh fingerprint; otherwise a cached copy of a shorter run would be used.
+        # Use a new fingerprint, otherwise `datasets` would reuse a cached copy of a shorter run.
         try:
             return datasets.Dataset.from_generator(
                 whole, features=_features(kind), cache_dir=str(cache or folder),
@@ -169,9 +170,9 @@ def write(
             cannot be written.
     """
     if path.suffix not in ("", ".jsonl", ".parquet", ".csv"):
-        raise ConfigError(f"{path}: must end in .parquet, .csv or .jsonl, or name a new folder")
+        raise ConfigError(f"{path}: must end in .parquet, .csv or .jsonl, or be a new folder")
     if path.suffix == "" and path.exists():
-        raise ConfigError(f"{path}: already exists; name a new folder")
+        raise ConfigError(f"{path}: already exists; choose a new folder")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == "":
@@ -189,7 +190,7 @@ def write(
 def _nothing(run: Run, kind: str) -> ConfigError:
     note = "" if kind == "episodes" else " (void and pruned episodes are skipped)"
     return ConfigError(
-        f"{run.path}: nothing to write: no {kind} match{note}; agentrl episodes RUN lists all"
+        f"{run.path}: no {kind} to write match{note}; agentrl episodes RUN lists all episodes"
     )
 
 
@@ -254,7 +255,7 @@ def store_frame(run: Run, frame: str, folder: Path) -> str | None:
             with atomic_replace(file) as partial:
                 partial.write_bytes(content)
         except OSError:
-            # Fails if the folder contains other images, which are kept.
+            # rmdir fails if the folder contains other images; keep them.
             with suppress(OSError):
                 folder.rmdir()
             raise
@@ -379,7 +380,7 @@ def chat_of(messages: Iterable[EpisodeMessage]) -> tuple[list[dict[str, str]], l
     chat, frames = [], list[str]()
     for message in messages:
         text = message.text
-        # Text written by the model must not be mistaken for an image placeholder.
+        # Don't mistake text written by the model for an image placeholder.
         if message.role == "assistant":
             text = text.replace(IMAGE, "<image >")
         # With run.frames=none, images were shown but not recorded.

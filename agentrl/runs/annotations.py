@@ -35,12 +35,12 @@ def write_tags(run: Path, tags: Sequence[str]) -> None:
     """Replace the tags of a run.
 
     Raises:
-        ConfigError: there are too many tags, a tag is not a short printable text, or the run is not
-            writable.
+        ConfigError: there are too many tags, a tag is empty, too long or not printable, or the run
+            is not writable.
     """
     chosen = list(dict.fromkeys(tag.strip() for tag in tags))
     if len(chosen) > _MOST_TAGS:
-        raise ConfigError(f"a run may have {_MOST_TAGS} tags, not {len(chosen)}")
+        raise ConfigError(f"a run can have at most {_MOST_TAGS} tags, got {len(chosen)}")
     for tag in chosen:
         if not tag or len(tag) > _LONGEST_TAG or not tag.isprintable():
             raise ConfigError(
@@ -53,7 +53,7 @@ def write_tags(run: Path, tags: Sequence[str]) -> None:
 
 
 def star(run: Path, episode: Summary, *, starred: bool) -> None:
-    """Durably star an episode or remove its star.
+    """Star or unstar an episode, and flush the change to disk.
 
     Raises:
         ConfigError: the run's folder cannot be written.
@@ -62,7 +62,7 @@ def star(run: Path, episode: Summary, *, starred: bool) -> None:
 
 
 def write_note(run: Path, episode: Summary, note: str, *, seen: str) -> None:
-    """Durably replace an episode's note; an empty note removes it.
+    """Replace an episode's note and flush it to disk; an empty note removes it.
 
     Args:
         run: the run's folder.
@@ -76,11 +76,11 @@ def write_note(run: Path, episode: Summary, note: str, *, seen: str) -> None:
             be written.
     """
     if len(note) > MAX_NOTE:
-        raise ConfigError(f"a note may have {MAX_NOTE:,} characters, not {len(note):,}")
+        raise ConfigError(f"a note can have at most {MAX_NOTE:,} characters, got {len(note):,}")
     if episode.note not in (seen, note):
         raise ConfigError(
-            f"the note was changed by another page meanwhile, to {episode.note!r}; yours was not "
-            "saved"
+            f"another page has changed this note to {episode.note!r} in the meantime; your version "
+            "was not saved"
         )
     _append(run, {"id": episode.id, "note": note})
 
@@ -92,6 +92,6 @@ def _append(run: Path, entry: dict[str, Any]) -> None:
         append_durably(path, [{**entry, "time": time.time()}])
     except OSError as error:
         raise ConfigError(
-            f"{path}: cannot be written: {error.strerror}. Stars and notes need a run folder "
-            "that the user who runs agentrl view may write"
+            f"{path}: cannot be written: {error.strerror}. To save stars and notes, the user who "
+            "runs agentrl view needs write access to the run's folder"
         ) from error

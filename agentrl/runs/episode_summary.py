@@ -1,4 +1,4 @@
-"""Summaries of episodes, known without opening their files, and filters over summaries."""
+"""Summaries of episodes, available without opening the episode files, and filters over them."""
 
 import re
 from collections import Counter
@@ -19,12 +19,12 @@ VOID = "void"
 """Outcome filter that matches every void outcome."""
 OUTCOMES = (*(outcome.value for outcome in Outcome), VOID)
 _LONGEST_S = 1e11
-"""Maximum time in seconds, about 3,000 years; larger values are invalid as no date has them."""
+"""Upper bound of a valid time in seconds, about 3,000 years; larger values have no date."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Summary:
-    """One line of the index, joined with its scores, which are appended later."""
+    """An episode's line in the index, joined with its scores, which are appended later."""
 
     id: str
     """The episode's id."""
@@ -87,9 +87,9 @@ class Summary:
 
     @property
     def cause(self) -> str | None:
-        """What made the episode void; None if it is valid.
+        """Why the episode is void; None if it is valid.
 
-        This is the type of the recorded error, or for an `AppLeft`, the start of its message, which
+        This is the type of the recorded error or, for an `AppLeft`, the start of its message, which
         names what covered the app.
         """
         if not self.outcome.void:
@@ -101,7 +101,7 @@ class Summary:
 
     @property
     def success(self) -> bool | None:
-        """Whether the episode succeeded; None if it is void or no metric of success exists."""
+        """Whether the episode succeeded; None if it is void or has no success metric."""
         return None if self.outcome.void else is_success(self.metrics)
 
     @property
@@ -177,7 +177,7 @@ def _seconds(value: Any) -> float:
 
 def _count(value: Any) -> int:
     count = int(value)
-    # Raises if the integer is too large to convert.
+    # Raise OverflowError if the integer is too large for a float.
     float(count)
     return count
 
@@ -212,7 +212,7 @@ class Filter:
     outcome: str | None = None
     """One of `Outcome`, or `void` for all void outcomes."""
     cause: str | None = None
-    """What made the episode void."""
+    """Why the episode is void; see `Summary.cause`."""
     step: int | None = None
     """The training step in which the episode was played."""
     seed: int | None = None

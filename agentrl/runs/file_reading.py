@@ -32,7 +32,7 @@ def load_json(file: Path) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("its values are nested too deeply") from None
+        raise ValueError("the values are nested too deeply") from None
 
 
 def read_object(file: Path) -> dict[str, Any]:

@@ -50,14 +50,14 @@ class JobFailure:
 def may_pass(error: BaseException) -> bool:
     """Return whether a job that ended with this error may succeed if resumed unchanged.
 
-    It may after an interruption or a failure of machines, phones or disks; an error in the
+    It may succeed after an interruption or a failure of machines, phones or disks; an error in the
     configuration or in code would recur.
     """
     if isinstance(error, RewardError | EnvError):
         return isinstance(error, EnvCrashed | EnvLost)
     if isinstance(error, WorldError | LearnerLost | ClusterError | OSError):
         return True
-    # Ctrl-C and signals do not raise an `Exception`.
+    # Ctrl-C and signals raise a `BaseException` that is not an `Exception`.
     return not isinstance(error, Exception)
 
 
@@ -104,7 +104,7 @@ class _LogFile(logging.FileHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
-        # The file opens with the first record, when the run's folder may already be gone.
+        # The file is opened at the first record; by then the run's folder may be gone.
         with suppress(OSError):
             super().emit(record)
 
@@ -121,7 +121,7 @@ def _write(run: Path, error: Exception) -> None:
         may_pass=may_pass(error),
         time=time.time(),
     )
-    # The disk may be full, possibly the error itself, or an empty run's folder already removed.
+    # The disk may be full (perhaps that is the error), or an empty run folder already removed.
     with suppress(OSError):
         write_json(run / ERROR_FILE, asdict(failure))
         with (run / JOB_LOG).open("a", encoding="utf-8") as log:

@@ -15,7 +15,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import open_regular
 
 _HEAD = 512
-"""Number of first bytes to compare to detect a replaced file: index lines contain the time."""
+"""Number of leading bytes compared to detect a replaced file, as index lines start with a time."""
 _SETTLED_NS = 2_000_000_000
 """Age after which a modification time is reliable, above any file system's resolution."""
 
@@ -108,7 +108,7 @@ class JsonlTail:
 
 
 def read_lines(path: Path, label: str) -> list[dict[str, Any]]:
-    """Return a file's lines with a step and this label; none if the file does not exist.
+    """Return a file's entries that have a step and this key; empty if the file does not exist.
 
     Raises:
         ConfigError: the file is not a regular file, or cannot be read.
@@ -165,7 +165,7 @@ class JsonlTails:
         if modified != self._listed_at_ns:
             # `glob` also lists broken links, which cannot be read.
             self._files = sorted(path for path in self._folder.glob("*.jsonl") if path.exists())
-            # A file created within the time's resolution may leave it unchanged.
+            # A file created within the timestamp's resolution may leave the timestamp unchanged.
             settled = time.time_ns() - modified > _SETTLED_NS
             self._listed_at_ns = modified if settled else None
         return self._files

@@ -1,4 +1,4 @@
-"""Read a run's `metrics.jsonl`, with one JSON object per step of a stage, and `stage` file."""
+"""Read a run's `stage` file and its `metrics.jsonl`, which has one JSON object per step of a stage."""
 
 import json
 import os

@@ -51,20 +51,22 @@ def known_runs() -> list[str]:
 def missing_run(path: Path | str) -> ConfigError:
     """Return the error for a run folder that does not exist."""
     hint = did_you_mean(str(path), known_runs()) or "; expected a folder such as runs/NAME"
-    return ConfigError(f"{path}: no such run{hint}; agentrl runs lists them")
+    return ConfigError(f"{path}: no such run{hint}; agentrl runs lists all runs")
 
 
 def _already_exists(path: Path) -> ConfigError:
     folder = RunFolder(path)
     if (plays := folder.plays) is not None:
-        return ConfigError(f"{path} exists, a recording of {plays}: choose another run.name")
+        return ConfigError(
+            f"{path} already exists and is a recording of {plays}; choose another run.name"
+        )
     command = folder.command or "agentrl train"
     for file, group_command in (("pipeline.yaml", "agentrl pipeline"), ("suite.json", _EVAL)):
         if (path / file).is_file():
             command = group_command
     return ConfigError(
-        f"{path} exists: resume it with {command} --resume {shlex.quote(str(path))}, or choose "
-        "another run.name"
+        f"{path} already exists; resume it with {command} --resume {shlex.quote(str(path))}, or "
+        "choose another run.name"
     )
 
 
@@ -94,9 +96,11 @@ def _fresh(parent: Path, name: str) -> Path:
 
 
 class RunFolder:
-    """`config.yaml`, `state.json`, `metrics.jsonl`, `evaluations.jsonl`, `summary.json`,
+    """Folder of one run.
+
+    It contains `config.yaml`, `state.json`, `metrics.jsonl`, `evaluations.jsonl`, `summary.json`,
     `episodes/`, `frames/`, `checkpoints/`, `start/` and `model/`.
-    """  # noqa: D205
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -154,7 +158,7 @@ class RunFolder:
         file = path / CONFIG_FILE
         if not file.is_file():
             raise ConfigError(f"{path} is not a run: it has no config.yaml")
-        # A run stores every section: replacing a missing section by defaults would change the job.
+        # A run stores every section. Filling in a missing one with defaults would change the job.
         stored = cls(path).load_config()
         lost = [one.name for one in fields(Config) if one.name not in stored]
         if lost:
@@ -270,7 +274,7 @@ class RunFolder:
         """Return the last saved state, or a new state if none was saved yet.
 
         Raises:
-            ConfigError: the file is damaged, or belongs to another version.
+            ConfigError: the file is damaged, or belongs to a different version.
         """
         file = self.path / STATE_FILE
         if not file.is_file():

@@ -162,7 +162,7 @@ def _is_older(entry: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) 
 
 
 def _other_format(run: Path, entry: Mapping[str, Any]) -> ConfigError | None:
-    """Return the error for an index line in another version's format."""
+    """Return the error for an index line in a different version's format."""
     written = entry.get("format")
     if not isinstance(written, int) or written == FORMAT:
         return None

@@ -69,7 +69,7 @@ def audit_file(run: Path, name: str) -> Path:
         ValueError: the name is not a valid file name.
     """
     if not is_name(name) and name != "*":
-        raise ValueError(f"{name!r} is not a valid name of an audit")
+        raise ValueError(f"{name!r} is not a valid audit name")
     return run / "audits" / f"{name}.json"
 
 

@@ -78,7 +78,7 @@ def last_start(run: Path) -> RunStart | None:
         return None
     if not entries:
         return None
-    # The run may be untrusted, so shorten texts and remove control characters.
+    # The run may be untrusted, so shorten strings and remove control characters.
     last = entries[-1]
     texts = {
         name: printable(value[:_LONGEST])

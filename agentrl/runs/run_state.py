@@ -26,7 +26,7 @@ class RunState:
     stale: int = 0
     """Number of evaluations since the best result (`sft.patience`)."""
     skipped: int = 0
-    """Number of skipped steps on a data set, whose loss or gradient was not finite."""
+    """Number of steps on a data set skipped because the loss or gradient was not finite."""
     kl_coefficient: float | None = None
     """The adapted KL coefficient; None without `algorithm.kl.target`."""
     audit: list[list[int]] = field(default_factory=list)

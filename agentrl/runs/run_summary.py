@@ -132,8 +132,8 @@ def find_runs(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise ConfigError(
-            f"{folder}: no such folder of runs. Start a job here, such as agentrl train sokoban, "
-            "or name the folder that holds your runs"
+            f"{folder}: no such folder. Start a job here, for example agentrl train sokoban, or "
+            "pass the folder that contains your runs"
         )
     # Sweeps and pipelines keep their runs one folder level deeper.
     runs, groups = list[Path](), [folder]
@@ -148,7 +148,7 @@ def find_runs(folder: Path) -> list[Path]:
 
 
 def is_folder_of_runs(path: str | Path) -> bool:
-    """Return whether a folder is not a run itself, but contains runs or nothing yet."""
+    """Return whether a folder contains runs or is empty, and is not a run itself."""
     folder = Path(path)
     is_run = (folder / CONFIG_FILE).is_file() or (folder / "episodes").is_dir()
     if is_run or not folder.is_dir():
@@ -237,7 +237,7 @@ def job_stage(run: Path) -> str | None:
 
 
 def results_of(found: Any) -> dict[str, float]:
-    """Return an evaluation's compared metrics, of sampled play or of examples."""
+    """Return the metrics by which runs are compared, from sampled play or held-out examples."""
     numbers = as_object(as_object(found).get("sampled", found))
     return {name: numbers[name] for name in _COMPARED if is_number(numbers.get(name))}
 
@@ -278,7 +278,7 @@ def _evaluated(run: Path) -> dict[str, _BySeed]:
 
 
 def _metrics(episodes: Sequence[Summary]) -> dict[str, list[float]]:
-    """Return the episodes' compared metrics."""
+    """Return the episodes' values of the metrics by which runs are compared."""
     found = dict[str, list[float]]()
     for one in episodes:
         success = {} if one.success is None else {"success": float(one.success)}

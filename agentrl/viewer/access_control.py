@@ -26,7 +26,7 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 _TOKEN_HEADER = "x-agentrl-token"
-_NO_TOKEN = "the token is missing; open the address that the server printed"
+_NO_TOKEN = "the token is missing; open the complete address that the server printed"
 
 
 class AccessGuard:
@@ -60,7 +60,8 @@ async def guard_requests(
     guard: AccessGuard = request.app.state.guard
     brought = request.query_params.get("token")
     if brought is not None and guard.knows(brought) and not guard.is_loopback:
-        # Redirect to the page, which keeps the token for later changes, but never to another host.
+        # Redirect to the page, which keeps the token for later changes. The path gets exactly one
+        # leading slash, because `//HOST` would lead to a different host.
         page = f"/{request.url.path.lstrip('/')}#token={brought}"
         response: Response = RedirectResponse(page, 303)
         response.set_cookie(guard.cookie, brought, httponly=True, samesite="strict")

@@ -103,7 +103,7 @@ class AllRuns:
             found = summarize(path, self.folder)
             known.stamp, known.config = stamp, found.config
             known.row = found.to_dict() | {"group": group_of(found.config)}
-        # These two can change without a change of the files above.
+        # These two can change while the files above stay the same.
         live = {"state": job_state(path), "stage": job_stage(path)}
         return known.row | {"name": name} | live
 
@@ -156,7 +156,7 @@ class AllRuns:
             StillReading: the runs' metrics have not been read yet.
         """
         if len(names) > MAX_CHOSEN:
-            raise ConfigError(f"{len(names)} runs: choose at most {MAX_CHOSEN}")
+            raise ConfigError(f"got {len(names)} runs; choose at most {MAX_CHOSEN}")
         rows = {row["name"]: row for row in self.rows()}
         with self._lock:
             for name in names:
@@ -221,13 +221,16 @@ class AllRuns:
         path = self.path(name)
         is_name = new_name.isprintable() and "/" not in new_name and len(new_name) <= _LONGEST_NAME
         if not new_name.strip() or not is_name or new_name.startswith(".") or new_name == ARCHIVE:
-            raise ConfigError(f"{quoted(new_name)} cannot be the name of a run")
+            raise ConfigError(f"{quoted(new_name)} is not a valid run name")
         if path.parent != self.folder:
-            raise ConfigError(f"{path.parent.name} finds its runs by name: rename that folder")
+            raise ConfigError(
+                f"{name} cannot be renamed, because {path.parent.name} finds its runs by name; "
+                f"rename {path.parent.name} instead"
+            )
         place = self.folder / new_name
         with _untouched(path):
             if place.exists() or place.is_symlink():
-                raise ConfigError(f"{place} exists; choose another name")
+                raise ConfigError(f"{place} already exists; choose another name")
             try:
                 path.rename(place)
             except OSError as error:
@@ -243,9 +246,9 @@ class AllRuns:
         place = self.folder / ARCHIVE / path.name
         with _untouched(path):
             if place.exists():
-                raise ConfigError(f"{place} exists; rename one of the two")
+                raise ConfigError(f"{place} already exists; rename one of the two runs")
             place.parent.mkdir(exist_ok=True)
-            # A relative link would lead elsewhere from the archive.
+            # A relative link would point elsewhere from the archive.
             if path.is_symlink():
                 place.symlink_to(path.resolve())
                 path.unlink()
@@ -260,7 +263,7 @@ class AllRuns:
         """
         path = self.path(name)
         with _untouched(path):
-            # After this move the run is gone as a whole, even if its removal is interrupted.
+            # Move first, so that no half-deleted run is left if the removal is interrupted.
             hidden = Path(tempfile.mkdtemp(prefix=".deleted-", dir=self.folder))
             path.rename(hidden / path.name)
         shutil.rmtree(hidden, ignore_errors=True)
@@ -272,7 +275,7 @@ def _untouched(run: Path) -> AbstractContextManager[None]:
     Raises:
         ConfigError: a job is working in the run.
     """
-    # If no job has worked in the run, a new lock would look like a stopped job's.
+    # If no job has worked in the run, don't create a lock: it would look like a stopped job's.
     return nullcontext() if is_locked(run) is None else lock_folder(run)
 
 
@@ -284,7 +287,7 @@ def group_of(config: Mapping[str, Any]) -> str:
 
 
 def differences(configs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the settings in which runs differ, with each run's value as text."""
+    """Return the settings in which runs differ, with each run's value as a string."""
     flat = {
         name: {key: json.dumps(value, default=str) for key, value in flat_settings(tree).items()}
         for name, tree in configs.items()

@@ -26,8 +26,8 @@ class _Shown:
 
     instructions: str = ""
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """Inputs that the game accepts in addition to text, such as `tap` and `left`, and their
-    texts."""
+    """Inputs that the game accepts in addition to free text, such as `tap` and `left`, and the text
+    that each sends."""
     game: GameStart | None = None
     words: str = ""
     pictures: tuple[Image, ...] = ()
@@ -86,7 +86,7 @@ class BrowserPlay:
     # --- for the thread that plays --------------------------------------------------------
 
     def audience(self) -> PlayInterface:
-        """Return callbacks that receive the game's events and provide answers."""
+        """Return callbacks that receive the game's events and supply the person's answers."""
         return PlayInterface(
             show_instructions=lambda words: self._change(instructions=words),
             show_error=lambda words: self._change(input_error=words),
@@ -222,7 +222,7 @@ class BrowserPlay:
         with self._lock:
             pictures = self._shown.pictures
         if not 0 <= number < len(pictures):
-            raise ConfigError(f"no image {number}: {len(pictures)} are shown")
+            raise ConfigError(f"there is no image {number}; the page shows {len(pictures)}")
         bgr = cv2.cvtColor(pictures[number], cv2.COLOR_RGB2BGR)
         done, encoded = cv2.imencode(".png", bgr, (cv2.IMWRITE_PNG_COMPRESSION, 1))
         assert done, f"cv2 cannot encode {bgr.shape}"
@@ -264,7 +264,7 @@ class BrowserPlay:
         with self._lock:
             if reason := refusal(self._shown):
                 raise ConfigError(reason)
-            # Accept only one request per turn, as a second request may be unintended.
+            # Accept only one request per turn, because a second one may be accidental.
             self._shown = replace(self._shown, awaits_input=False, awaits_game=False)
             self.version += 1
         self._requests.put(request)

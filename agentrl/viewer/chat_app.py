@@ -77,9 +77,9 @@ class LiveChat:
             ConfigError: the message is invalid, or the last reply is not complete.
         """
         if not isinstance(text, str) or len(text) > _MAX_TEXT:
-            raise ConfigError(f"a message is text of at most {_MAX_TEXT:,} characters")
+            raise ConfigError(f"a message must be a string of at most {_MAX_TEXT:,} characters")
         if not isinstance(pictures, list) or len(pictures) > _MAX_IMAGES:
-            raise ConfigError(f"a message has at most {_MAX_IMAGES} images")
+            raise ConfigError(f"a message can have at most {_MAX_IMAGES} images")
         # A page must not refer to files on this machine.
         if not all(map(is_data_uri, pictures)):
             raise ConfigError("an image must be a data URL")
@@ -97,7 +97,7 @@ class LiveChat:
                 self._history.system, self._history.messages, self._show
             )
             self._reply = asked
-        # Add the callback outside the lock: if the reply is complete, it runs immediately.
+        # Add the callback outside the lock, because it runs immediately if the reply is complete.
         asked.add_done_callback(self._finish)
 
     def _show(self, text: str) -> None:
@@ -207,7 +207,9 @@ async def _body(request: Request) -> dict[str, Any]:
     async for chunk in request.stream():
         content += chunk
         if len(content) > _MAX_BYTES:
-            raise ConfigError(f"a message may have {_MAX_BYTES >> 20} MiB; send smaller images")
+            raise ConfigError(
+                f"a message can have at most {_MAX_BYTES >> 20} MiB; send smaller images"
+            )
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):

@@ -115,7 +115,7 @@ def _coordinate(
 def _candidates(
     number: re.Match[str], tokens: Sequence[_Token], word: Callable[[int], str]
 ) -> Iterator[tuple[str, bool, float]]:
-    """Yield each possible number's first digits, whether these are all, and the probability."""
+    """Yield each possible number's known digits, whether they are complete, and the probability."""
     text, reached = number.string, 1.0
     for token in tokens:
         if token.end <= number.start():

@@ -167,7 +167,7 @@ class EpisodeSearch:
             try:
                 text = "\n".join(_texts(self._run.episode(summary.id).episode))
             except ConfigError as error:
-                log.info("not searchable: %s", error)
+                log.info("an episode cannot be searched: %s", error)
                 continue
             self._last_row += 1
             yield self._last_row, summary.id, _apart(encodable(text).translate(_UNMARKED))
@@ -183,7 +183,7 @@ def _search_terms(text: str) -> list[str]:
     terms = list({_fold(part): part for part in parts if any(map(str.isalnum, part))}.values())
     count = sum(len(_WORD.findall(term)) for term in terms)
     if count > _MAX_WORDS:
-        raise ConfigError(f"a search may have {_MAX_WORDS} words, not {count:,}")
+        raise ConfigError(f"a search can have at most {_MAX_WORDS} words, got {count:,}")
     return terms
 
 
@@ -230,7 +230,7 @@ def _snippet(content: str, pattern: re.Pattern[str]) -> str:
 
 def _apart(text: str) -> str:
     """Separate the characters of scripts without spaces between words."""
-    # The index has no dictionary and would treat a whole sentence as one word. Separated, each
+    # The index has no dictionary and would treat a whole sentence as one word. Once separated, each
     # character is a word, and a search term becomes a phrase of one-character words.
     return text if text.isascii() else _GAP.sub(_APART, text)
 

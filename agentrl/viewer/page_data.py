@@ -80,7 +80,7 @@ def listing(
 
 
 def episode(recorded: RecordedEpisode) -> dict[str, Any]:
-    """Return a whole episode without its tokens."""
+    """Return a complete episode without its tokens."""
     summary, played = recorded.summary, recorded.episode
     return {
         **row(summary),
@@ -159,13 +159,13 @@ def group(run: Run, name: str) -> dict[str, Any]:
 
 
 def episodes_of(run: Run, members: Iterable[Summary]) -> list[Episode | str]:
-    """Return each member's whole episode, or the reason why it is unavailable."""
+    """Return each member's complete episode, or the reason why it is unavailable."""
     episodes: list[Episode | str] = []
     for summary in members:
         try:
             episodes.append(run.episode(summary.id).episode)
         except EpisodeRemoved:
-            episodes.append("pruned; its scores are kept")
+            episodes.append("removed by pruning; only its scores were kept")
         except ConfigError as error:
             episodes.append(without_place(error, run))
     return episodes
@@ -248,7 +248,7 @@ def shortened(text: str, max_characters: int = _MAX_TEXT) -> str:
 
 
 def sendable(value: Any) -> Any:
-    """Make a value valid JSON for a page: escape control characters, convert NaN to text."""
+    """Make a value valid JSON for a page: escape control characters, convert NaN to a string."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):

@@ -20,7 +20,7 @@ _BATTERY_EVERY_S = 120.0
 
 
 class PhoneWall:
-    """All phones reported by a run's processes.
+    """The phones reported by a run's processes.
 
     Pages only get short names; serial numbers do not leave this process.
     """
@@ -65,7 +65,7 @@ class PhoneWall:
             DeviceError: the phone cannot be reached.
         """
         if not (0 <= x <= 1 and 0 <= y <= 1):
-            raise ConfigError(f"x={x}, y={y}: must lie in [0, 1]")
+            raise ConfigError(f"x={x}, y={y}: both must be in [0, 1]")
         self._free(name).perform(devices.Tap(x, y))
 
     def close(self) -> None:
@@ -80,11 +80,11 @@ class PhoneWall:
         if phone is None:
             raise ConfigError(f"no running job reports a phone {name!r}")
         if phone["state"] != FREE:
-            raise ConfigError(f"{name} is not free: it is {phone['state'] or 'in use'}")
+            raise ConfigError(f"{name} is not free, but {phone['state'] or 'in use'}")
         # adb on this machine may have a different phone with the same serial.
         if phone["host"] is not None:
             raise ConfigError(
-                f"{name} is a phone of {phone['host']}, out of reach from here; use agentrl "
+                f"{name} belongs to {phone['host']} and cannot be reached from here; use agentrl "
                 "devices on that host"
             )
         serial = phone["serial"]
@@ -102,7 +102,7 @@ class PhoneWall:
             (output,) = phone.batch(["dumpsys", "battery"])
             level = BatteryReading.parse(output).level
         except DeviceError as error:
-            log.info("battery of %s: %s", phone_name(serial), error)
+            log.info("the battery of %s could not be read: %s", phone_name(serial), error)
         self._batteries[serial] = (time.monotonic(), level)
 
 

@@ -110,7 +110,7 @@ def new_application(guard: AccessGuard, message: Callable[[AgentRLError], str] =
 
     @app.exception_handler(StillReading)
     async def wait(_: Request, state: StillReading) -> Response:
-        # Not an error status, which browsers would report in their console each time.
+        # Don't use an error status: browsers would log each one in their console.
         return as_json({"reading": state.what, "share": state.share}, 202)
 
     @app.exception_handler(AgentRLError)
@@ -223,7 +223,7 @@ def _add_views(
 
     def exists() -> None:
         if not run.path.is_dir():
-            raise _RunGone(f"{run.path} is gone: it was deleted, moved or archived")
+            raise _RunGone(f"{run.path} was deleted, moved or archived")
         for reading in readings:
             reading.require()
 
@@ -299,7 +299,7 @@ def _add_list_view(api: APIRouter, run: Run, search: EpisodeSearch) -> None:
     ) -> Response:
         if sort not in page_data.SORTS:
             raise ConfigError(f"sort={sort!r}: must be one of {', '.join(page_data.SORTS)}")
-        # Get the progress first: episodes read in between may be missing from the result.
+        # Get the progress first, because episodes read in between may be missing from the result.
         progress = search.progress() if text else None
         asked = parse_query(query, run.episodes()) if query else None
         where = replace(where, among=search.find(text) if text else None, query=asked)
@@ -353,7 +353,7 @@ def _add_comparisons(api: APIRouter, run: Run, other: Run | None) -> None:
         a: str, a_step: int, b: str, b_step: int, a_other: bool = False, b_other: bool = False
     ) -> Response:
         if (a_other or b_other) and other is None:
-            raise ConfigError("no second run is open (agentrl view RUN --with OTHER)")
+            raise ConfigError("no second run is open; open one with agentrl view RUN --with OTHER")
         run_a, run_b = (other if is_other and other else run for is_other in (a_other, b_other))
         return as_json(page_data.comparison((run_a, a, a_step), (run_b, b, b_step)))
 

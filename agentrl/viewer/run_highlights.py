@@ -10,7 +10,7 @@ from agentrl.text import quoted
 from agentrl.viewer.page_data import row
 
 _SHOWN = 4
-"""Maximum number each of best, worst and changed episodes."""
+"""Maximum number of best, of worst and of changed episodes."""
 _BEFORE, _AFTER = "before-sampled", "after-sampled"
 _TAIL = 128 << 10
 """Number of bytes to show at the end of a log."""
@@ -43,7 +43,7 @@ class LastScreens:
 
 
 def highlights(run: Run, screens: LastScreens) -> dict[str, Any]:
-    """Return the best and worst of the latest episodes, and episodes that training changed most.
+    """Return the best and worst of the latest episodes, and those that training changed most.
 
     Returns:
         `label` and `step` of the latest episodes; `best` and `worst`: rows of episodes, each with

@@ -154,7 +154,7 @@ class Chart:
     title: str
     curves: Sequence[Curve]
     about: str = ""
-    """Explanation, if the title alone could be misread."""
+    """Explanation, if the title alone could be misunderstood."""
     span: float = 0.0
     """Minimum range of the vertical axis; smaller differences are noise."""
 
@@ -194,7 +194,7 @@ _CHARTS = (
     _ChartSpec(
         title="False accepts of the reward",
         training=("audit/false_accept",),
-        about="Fraction of the episodes that truly failed which the reward accepts (reward_audit).",
+        about="Fraction of failed episodes that the reward accepts (reward_audit).",
     ),
     _ChartSpec(title="Turns per second", training=("rollout/turns_per_s",)),
 )
@@ -205,14 +205,14 @@ _DATA_CHARTS = (
         title="Token accuracy",
         training=("learner/token_accuracy",),
         held_out=("token_accuracy",),
-        about="Fraction of tokens that are the most probable ones.",
+        about="Fraction of target tokens that are the model's most probable token.",
     ),
     _ChartSpec(
         title="Answer accuracy",
         training=("learner/accuracy",),
         held_out=("accuracy",),
-        about="Fraction of pairs whose better answer has the higher reward, or of replies on the "
-        "side of their label.",
+        about="Fraction of pairs in which the better answer has the higher reward, or of replies "
+        "whose reward has the correct sign.",
     ),
     _ChartSpec(title="Margin", training=("learner/margin",), held_out=("margin",)),
     _ChartSpec(title="Gradient norm", training=("learner/grad_norm",)),
@@ -260,7 +260,7 @@ class MetricCurves:
         return {name: counts[name] for name in SECTIONS if counts[name]}
 
     def all_of(self, section: str | None, text: str = "", axis: Axis = "step") -> list[Chart]:
-        """Return a chart for each metric, of one section or all, with these words in its name."""
+        """Return a chart of each metric whose name has these words, in one section or all."""
         words = text.lower().split()
         return [
             Chart(

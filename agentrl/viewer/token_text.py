@@ -48,11 +48,11 @@ class TokenVocabulary:
         file = next((file for file in _places(self._run) if _is_file(file)), None)
         if file is None:
             return (
-                f"Tokens appear as ids: there is no {_TOKENIZER} in start/ or model/ of this run, "
-                "or of the run whose model it played."
+                f"Tokens are shown as ids because there is no {_TOKENIZER} in start/ or model/ of "
+                "this run, or of the run whose model it played."
             )
         self._tokenizer, why = _opened(file)
-        return why and f"Tokens appear as ids: {why}."
+        return why and f"Tokens are shown as ids because {why}."
 
     def word(self, token_id: int) -> str:
         """Return a token's text, or its id if `look` has not found a tokenizer."""
@@ -86,10 +86,9 @@ def _places(run: Path) -> Iterator[Path]:
 
 
 def _is_file(path: Path) -> bool:
-    # The name may be too long, or a folder unreadable.
     try:
         return path.is_file()
-    except OSError:
+    except OSError:  # for example, the name is too long, or a folder cannot be read
         return False
 
 
@@ -105,9 +104,8 @@ def _opened(file: Path) -> "tuple[Tokenizer | None, str | None]":
         return Tokenizer.from_str(text), None
     except ImportError:
         return None, "`tokenizers` is not installed (pip install 'agentrl-screens[train]')"
-    # The library raises plain exceptions for damaged files.
-    except Exception as error:
-        log.warning("%s: tokens appear as ids: %s", file, describe_error(error))
+    except Exception as error:  # The library raises plain exceptions for damaged files.
+        log.warning("%s: tokens are shown as ids because %s", file, describe_error(error))
         return None, f"{file.parent.name}/{file.name} cannot be read"
 
 

@@ -241,8 +241,8 @@ class WebServer:
             timeout_graceful_shutdown=_GRACE_S, lifespan="off", limit_concurrency=MAX_CONNECTIONS,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
-        # Not a daemon thread, so that its worker threads are not daemons either: the process must
-        # wait for them to return from OpenCV, which aborts if its threads are killed.
+        # Don't make this a daemon thread, so that its worker threads are not daemons either. The
+        # process must wait for them to return from OpenCV, which aborts if its threads are killed.
         self._thread = threading.Thread(
             target=self._server.run, args=([self._listener],), name="viewer"
         )
@@ -324,12 +324,11 @@ def _listen(host: str, port: int, *, next_ports: int = 0) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-    # Malformed host names raise TypeError or ValueError.
-    except (OSError, TypeError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:  # Malformed host names raise the latter two.
         listener.close()
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         if taken and next_ports:
             return _listen(host, port + 1, next_ports=next_ports - 1)
-        hint = ". Another server uses the port; --port 0 picks a free one" if taken else ""
+        hint = ". Another server is using the port; --port 0 picks a free one" if taken else ""
         raise ConfigError(f"cannot listen on host={host}, port={port}: {error}{hint}") from error
     return listener

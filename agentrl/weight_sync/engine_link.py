@@ -9,7 +9,7 @@ from typing import Any
 
 
 class EngineLink(ABC):
-    """Carries messages to all engines; calls block until all of them have answered.
+    """Sends messages to all engines; calls block until every engine has replied.
 
     Args:
         engines: number of engines.

@@ -16,9 +16,9 @@ from agentrl.weight_sync.weight_transport import (
 
 
 class FileTransport(WeightTransport):
-    """The learner writes a file, which every engine loads."""
+    """Transport in which the learner writes a file and every engine loads it."""
 
-    needs = TransportNeeds(memory_copies=2)  # the new version is complete before the old one goes
+    needs = TransportNeeds(memory_copies=2)  # The old file is removed once the new one is complete.
     preference: ClassVar[int | None] = 0
     carries_adapters = True
 

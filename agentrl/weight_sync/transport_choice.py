@@ -15,9 +15,9 @@ from agentrl.weight_sync.weight_transport import WeightTransport
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class TransportChoice:
-    """How weights get from the learner to the engines.
+    """Selects the transport that sends weights from the learner to the engines.
 
-    The settings must come from a planned job, in which `rollout.place` is decided; see
+    The settings must come from a planned job, in which `rollout.place` has been decided; see
     `Layout.applied_to`.
     """
 
@@ -29,7 +29,7 @@ class TransportChoice:
         """Raise ConfigError unless weights can be published, as far as known before the start."""
         self._check_adapters()
         gpus = self._gpu_counter()
-        # `auto` always finds a transport: a file reaches every engine.
+        # `auto` always finds a transport, because a file reaches every engine.
         if not self._is_automatic:
             problem = self._problem(transport_class(self.train.weight_transfer), gpus)
             if problem is not None:
@@ -42,7 +42,7 @@ class TransportChoice:
         return functools.cache(lambda: num_gpus(self.rollout) if known is None else known)
 
     def _problem(self, transport: type[WeightTransport], gpus: Callable[[], int]) -> str | None:
-        """Say why a transport does not work here, to follow its name; None if it works."""
+        """Return why a transport cannot be used, as text to append to its name, or None."""
         needs = transport.needs
         if self.serves_adapters and not transport.carries_adapters:
             return ": model.lora.serve=adapter needs train.weight_transfer=file or auto"
@@ -54,22 +54,22 @@ class TransportChoice:
                 "train.weight_transfer=file"
             )
         if needs.gpus is not None and gpus() == 0:
-            return " needs a GPU, and there is none; set train.weight_transfer=file"
+            return " needs a GPU, but there is no GPU; set train.weight_transfer=file"
         if needs.gpus == "different" and self._share_gpus:
             return (
-                f": engine and learner share a GPU ({self._counts(gpus())}), but it connects "
-                f"different ones; {self._alternative('same')}"
+                " transfers weights between different GPUs, but engine and learner share a GPU "
+                f"({self._counts(gpus())}); {self._alternative('same')}"
             )
         if needs.gpus == "same" and not self._share_gpus:
             return (
-                f": engine and learner are on different GPUs ({self._counts(gpus())}), which share "
-                f"no memory; {self._alternative('different')}"
+                " works within one GPU, but engine and learner are on different GPUs "
+                f"({self._counts(gpus())}); {self._alternative('different')}"
             )
         # A learner's rank has one GPU and shares memory only with the worker on that GPU.
         if needs.max_workers is not None and self.num_workers > needs.max_workers:
             return (
-                ": an engine on several GPUs does not share each of them with a learner; set "
-                "train.weight_transfer=file"
+                " does not support engines on several GPUs, because each learner rank shares only "
+                "one of them; set train.weight_transfer=file"
             )
         return None
 
@@ -85,14 +85,14 @@ class TransportChoice:
         if not self.serves_adapters:
             if self.lora.serve == "adapter":
                 raise ConfigError(
-                    "model.lora.serve=adapter needs adapters: set model.lora.rank above 0"
+                    "model.lora.serve=adapter needs adapters; set model.lora.rank above 0"
                 )
             return
         most = self._engine.capabilities.max_lora_rank
         if most == 0:
             raise ConfigError(
-                f"model.lora.serve=adapter: rollout.engine={self.rollout.engine} supports merged "
-                "weights only, at the same speed; remove model.lora.serve"
+                f"model.lora.serve=adapter: rollout.engine={self.rollout.engine} supports "
+                "merged weights only, which are as fast; remove model.lora.serve"
             )
         if self.lora.rank > most:
             raise ConfigError(
@@ -109,7 +109,8 @@ class TransportChoice:
             )
         if self.train.mode == "async":
             raise ConfigError(
-                "rollout.sleep=true: with train.mode=async engines play while the learner updates"
+                "rollout.sleep=true: with train.mode=async the engines generate while the learner "
+                "updates, so they cannot sleep; remove rollout.sleep"
             )
         if not self._share_gpus:
             raise ConfigError(

@@ -25,7 +25,7 @@ class VLLMTransport(StreamedTransport):
 
     @abstractmethod
     def trainer_info(self, rank: int, host: str, workers: int) -> Any:
-        """Return vLLM's settings for the learner's end; `workers` counts those of all engines."""
+        """Return vLLM's settings for the learner's end; `workers` is the total of all engines."""
 
     def send(self, weights: WeightSource, link: EngineLink, rank: int, host: str) -> None:
         """See `StreamedTransport.send`."""
@@ -74,9 +74,9 @@ class SharedMemoryTransport(VLLMTransport):
 
 
 class IpcTransport(VLLMTransport):
-    """Sends handles of the learner's GPU memory, within a GPU that engine and learner share."""
+    """Sends handles to the learner's memory on a GPU that engine and learner share."""
 
-    # Handles cover one GPU: an engine on several GPUs would need the other ranks' handles, too.
+    # Handles cover one GPU. An engine on several GPUs would also need the other ranks' handles.
     needs = TransportNeeds(engine=VLLMEngine, gpus="same", max_workers=1, backend="ipc")
     preference: ClassVar[int | None] = 1
 
@@ -101,7 +101,7 @@ class NcclTransport(VLLMTransport):
 
 
 class VLLMClient:
-    """Lets vLLM's trainer side call all engines over a link."""
+    """Client with which vLLM's trainer side calls all engines over a link."""
 
     def __init__(self, link: EngineLink) -> None:
         self._link = link

@@ -56,8 +56,8 @@ def publish(learner: SavesWeights, version: int) -> Path:
     """Write the weights where engines on this machine can map them, and remove older versions.
 
     Returns:
-        A safetensors file in shared memory, or in the temporary folder if there is none. It exists
-        until the next version or the end of this process.
+        A safetensors file in shared memory, or in the temporary folder without shared memory.
+        It exists until the next version is published or this process ends.
     """
     folder = shared_folder()
     path = folder / f"version-{version:06d}.safetensors"
@@ -197,7 +197,7 @@ def read(path: Path) -> dict[str, Tensor]:
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path}: cannot be read as weights: {error}") from error
     if not tensors:
-        raise ConfigError(f"{path}: contains no safetensors file")
+        raise ConfigError(f"{path}: contains no safetensors files")
     return tensors
 
 
@@ -262,7 +262,7 @@ def _split(layout: Mapping[str, Tensor], max_bytes: int) -> list[dict[str, Tenso
 def replacing_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder to fill, which replaces `folder` once all of it is on disk.
 
-    If something fails, an existing folder is left alone.
+    If something fails, an existing folder is left unchanged.
     """
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
@@ -285,9 +285,9 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
 
 
 def _update_config(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Set the dtype in a model's configuration to its weights' dtype, in which engines compute.
+    """Set the dtype in a model's configuration to that of its weights, which engines compute in.
 
-    A reward model becomes a sequence classification model, in terms of transformers.
+    A reward model becomes a sequence classification model, as transformers calls it.
     """
     dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
     if not file.is_file() or len(dtypes) != 1:

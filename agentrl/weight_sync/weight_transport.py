@@ -1,7 +1,7 @@
-"""The interface of weight transports, which bring new weights from the learner to the engines.
+"""Interface of weight transports, which send new weights from the learner to the engines.
 
-`train.weight_transfer` selects a transport. The rest of the package never checks a transport's
-name, but `WeightTransport.needs`.
+`train.weight_transfer` selects a transport. The rest of the package checks `WeightTransport.needs`,
+never a transport's name.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class UpdatedEngines(Protocol):
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Update:
-    """One publication of weights."""
+    """One update of the engines' weights."""
 
     version: int
     """Version of the weights, in training steps."""
@@ -106,8 +106,8 @@ class WeightTransport(ABC):
 
     needs: ClassVar[TransportNeeds] = TransportNeeds()
     preference: ClassVar[int | None] = None
-    """`train.weight_transfer=auto` picks the usable transport with the highest value; None means
-    never automatically."""
+    """`train.weight_transfer=auto` picks the usable transport with the highest value; it never
+    picks a transport with None."""
     carries_adapters: ClassVar[bool] = False
     """Whether the transport can publish only the adapters."""
 
@@ -172,7 +172,7 @@ class StreamedTransport(WeightTransport):
             checked: whether to verify the checksum passed to `finish`.
 
         Raises:
-            EngineError: the weights belong to another model.
+            EngineError: the weights belong to a different model.
         """
 
     @abstractmethod

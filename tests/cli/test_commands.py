@@ -297,7 +297,7 @@ def test_eval_plays_prints_and_records(tmp_path: Path, capsys: pytest.CaptureFix
         assert "this is a recording of agentrl eval, not a training run" in output
     assert cli.run([*arguments, f"run.name={Path(found['run']).name}"]) == 2
     output = capsys.readouterr().err
-    assert "exists, a recording of agentrl eval: choose another run.name" in output
+    assert "exists and is a recording of agentrl eval; choose another run.name" in output
 
 
 def test_eval_without_the_console_logger_prints_no_progress(

@@ -172,7 +172,7 @@ def test_episodes_with_a_missing_frame_are_skipped(run, tmp_path):
         ([{"action": 1}, {"action": [0.5]}], "do not fit into a Minari data set"),
         ([{"action": True}], "do not fit into a Minari data set"),
         ([{"action": 1 << 64}], "do not fit into a Minari data set"),
-        ([{"action": [0.5]}, {"action": [0.5, 0.5]}], "--replies uses the replies"),
+        ([{"action": [0.5]}, {"action": [0.5, 0.5]}], "pass --replies to use the replies"),
         ([{"action": {"type": "tap"}}], "'type': 'tap'"),
         (
             [{"action": None}],
@@ -198,7 +198,7 @@ def test_frames_of_different_sizes_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"different sizes, (36x64|40x64) \(1\)"):
         minari_export.write(replay.open(tmp_path / "run"), tmp_path / "out-v0")
     record(tmp_path / "run", "words", {})
-    with pytest.raises(ConfigError, match="some episodes have images and others have none"):
+    with pytest.raises(ConfigError, match="some episodes have images and others do not"):
         minari_export.write(replay.open(tmp_path / "run"), tmp_path / "out-v0")
 
 

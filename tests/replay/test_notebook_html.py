@@ -93,7 +93,9 @@ def test_a_run_shows_its_result_curve_and_players(tmp_path: Path) -> None:
     first = run.episodes()[0]
     assert repr(first).startswith(f"Summary({first.id}, ")
     assert len(repr(first)) < 120
-    with pytest.raises(ConfigError, match=f"is a folder of runs: open one, such as {folder}"):
+    with pytest.raises(
+        ConfigError, match=f"is a folder of runs, so open one of them, such as {folder}"
+    ):
         replay.open(tmp_path)
     assert replay.Run(str(folder)).path == replay.open(run).path == folder
     with pytest.raises(ConfigError, match="nope: no such run"):

@@ -99,7 +99,7 @@ def test_a_later_choice_replaces_an_earlier_one_and_skipped_pairs_are_not_asked_
     assert choices(run) == [(b, a)]
     ((left,), done) = open_choices(run)
     assert ({one.id for one in left}, done) == ({a, c}, 2)
-    with pytest.raises(ConfigError, match="not two episodes of one group"):
+    with pytest.raises(ConfigError, match="not two episodes of the same group"):
         choose(run, a, a)
     with pytest.raises(ConfigError, match="has no episode"):
         choose(run, a, "../a")

@@ -503,7 +503,7 @@ def test_the_prune_command_reports_what_it_removes(run, capsys):
     assert "removed 1 episodes and 1 frames" in capsys.readouterr().out
     assert not episode_file(run, "train0").exists()
     assert agentrl(["prune", str(run), "--keep-gb", "0"]) == 0
-    assert "evaluations and demonstrations, which are never removed, use" in capsys.readouterr().out
+    assert "evaluations and demonstrations are never removed and now use" in capsys.readouterr().out
     assert agentrl(["episodes", str(run)]) == 0
     assert capsys.readouterr().out.count("(pruned)") == 4
 

@@ -358,7 +358,7 @@ def test_one_damaged_file_does_not_hide_the_others(tmp_path: Path, caplog) -> No
     episode_file(tmp_path, "b").write_bytes(b"broken")
     run = replay.open(tmp_path)
     assert [recorded.summary.id for recorded in run.opened(run.episodes())] == ["a", "c"]
-    assert "skipped 1 unreadable episodes; the first: " in caplog.text
+    assert "skipped 1 unreadable episodes; first error: " in caplog.text
     assert "b.json.gz cannot be read" in caplog.text
 
 

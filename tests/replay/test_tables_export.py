@@ -108,7 +108,7 @@ def test_numbers_too_large_for_a_column_are_reported(tmp_path, capsys):
     with Recorder(tmp_path) as recorder:
         recorder.episode(scored("a", seed=1 << 80), split="train", step=1)
     assert agentrl(["export", str(tmp_path), str(tmp_path / "out.csv"), "--as", "turns"]) == 2
-    assert ".jsonl has no such limits" in capsys.readouterr().err
+    assert ".jsonl, which has no such limits" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.jsonl", "demos"])

@@ -117,7 +117,7 @@ def test_an_existing_name_is_refused_before_the_job_is_checked(tmp_path):
 
     (tmp_path / "one").mkdir()
     settings = Config(run=RunConfig(dir=str(tmp_path), name="one"))
-    with pytest.raises(ConfigError, match="one exists: resume it with agentrl train --resume"):
+    with pytest.raises(ConfigError, match="one already exists; resume it with agentrl train --resume"):
         run_job(Unchecked, settings, (), None, lambda job: None)
 
 

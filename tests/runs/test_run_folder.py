@@ -225,7 +225,7 @@ def test_a_failed_pruning_is_a_warning_and_is_retried(run, caplog):
     with lock_folder(run / "episodes"):
         pruner.begin()
         wait()
-    assert "pruning failed, will retry after the next step" in caplog.text
+    assert "pruning failed and will be retried after the next step" in caplog.text
     assert removed(run) == 0
     pruner.begin()
     wait()
@@ -238,7 +238,7 @@ def test_an_unreachable_limit_is_a_single_warning(run, caplog):
         pruner.begin()
         wait()
     pruner.close()
-    assert caplog.text.count("evaluations and demonstrations, which are never removed") == 1
+    assert caplog.text.count("evaluations and demonstrations are never removed") == 1
 
 
 @pytest.mark.parametrize("folder", ["file", "file/below"])

@@ -176,7 +176,7 @@ def test_runs_of_sweeps_are_found_and_archived_ones_are_not(run):
     (run.parent / "empty").mkdir()
     assert is_folder_of_runs(run.parent / "empty")
     assert not is_folder_of_runs(run.parent / "absent")
-    with pytest.raises(ConfigError, match="no such folder of runs"):
+    with pytest.raises(ConfigError, match="no such folder"):
         find_runs(run.parent / "absent")
 
 

@@ -195,7 +195,7 @@ def test_a_metric_is_found_by_a_part_of_its_name(served: RunsServer, open_page: 
     assert "metric=rollout%2Fturns_per_s" in page.url
     metric.fill("absent")
     metric.press("Enter")
-    expect(page.get_by_text("No metric of the chosen runs has “absent”")).to_be_visible()
+    expect(page.get_by_text("No metric of the selected runs has “absent”")).to_be_visible()
     metric.fill("train/turns")  # as a suggestion does
     expect(title).to_have_text("train/turns")
     metric.click()
@@ -260,7 +260,7 @@ def test_a_run_is_tagged_found_by_its_tag_and_renamed(
     page.get_by_label("choose seed-1").check()
     page.once("dialog", lambda dialog: dialog.accept("keep <b>"))
     page.get_by_role("button", name="Add a tag").click()
-    tag = page.get_by_role("button", name="Remove the tag keep <b> of seed-1")
+    tag = page.get_by_role("button", name="Remove the tag keep <b> from seed-1")
     expect(tag).to_be_visible()
     assert json.loads((folder / "seed-1" / "tags.json").read_text()) == ["keep <b>"]
     page.get_by_label("Search").fill("keep")
@@ -269,15 +269,15 @@ def test_a_run_is_tagged_found_by_its_tag_and_renamed(
     page.get_by_role("button", name="Rename").click()
     expect(page.get_by_role("link", name="best of three")).to_be_visible()
     assert (folder / "best of three" / "config.yaml").is_file()
-    page.get_by_role("button", name="Remove the tag keep <b> of best of three").click()
+    page.get_by_role("button", name="Remove the tag keep <b> from best of three").click()
     expect(page.get_by_text("0 of 5 runs")).to_be_visible()
 
 
 def test_a_name_that_is_taken_or_leads_elsewhere_is_refused(folder: Path) -> None:
     listing = AllRuns(folder)
     for name, words in {
-        "seed-1": "exists", "../up": "cannot be the name", "": "cannot be", ".hidden": "cannot be",
-        "archive": "cannot be", "x" * 200: "cannot be",
+        "seed-1": "exists", "../up": "not a valid run", "": "not a valid", ".hidden": "not a valid",
+        "archive": "not a valid", "x" * 200: "not a valid",
     }.items():  # fmt: skip
         with pytest.raises(ConfigError, match=words):
             listing.rename("seed-0", name)

@@ -105,7 +105,7 @@ def test_all_metrics_are_found_by_section_and_name(served: RunsServer, open_page
     page.get_by_label("log axis").check()
     page.get_by_label("Smoothing").fill("0.5")
     page.get_by_label("Search metrics").fill("absent")
-    expect(page.get_by_text("No metric has this in its name.")).to_be_visible()
+    expect(page.get_by_text("No metric name contains this text.")).to_be_visible()
 
 
 def test_the_state_of_the_metric_search_is_in_the_address(

@@ -40,7 +40,7 @@ def test_the_overview_summarizes_the_run(small, open_page):
     for absent in ("Phones", "Logs"):
         expect(page.get_by_role("link", name=absent, exact=True)).to_have_count(0)
     expect(page.locator(".chart canvas")).to_have_count(6)
-    expect(page.locator(".charts > p")).to_have_text("Void episodes: none so far.")
+    expect(page.locator(".charts > p")).to_have_text("No void episodes so far.")
     expect(page.get_by_role("link", name="DeviceOffline")).to_be_visible()
     page.get_by_role("link", name="after sampled").click()
     expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
@@ -133,7 +133,7 @@ def test_a_stopped_server_is_reported(serve, open_page, tmp_path):
         message = page.evaluate(
             f"import('/static/lib/dom.js').then((dom) => dom.{asks}).catch((e) => e.message)"
         )
-        assert message == "The server does not answer. Is agentrl still running?"
+        assert message == "The server is not responding. Is agentrl still running?"
 
 
 def test_text_can_be_searched(small, open_page):
@@ -151,7 +151,7 @@ def test_search_works_while_typing_and_shows_excerpts(serve, open_page, tmp_path
             scored = ScoredEpisode(episode=made, components={}, rewards=(0.0,))
             recorder.episode(scored, split="train", step=1)
     page = open_page(f"{serve(tmp_path / 'run').url}/episodes")
-    words, rows = page.get_by_label("Words"), page.locator("tbody tr:not(.excerpt)")
+    words, rows = page.get_by_label("Text", exact=True), page.locator("tbody tr:not(.excerpt)")
     expect(rows).to_have_count(3)
     asked = []
     page.on("request", lambda request: asked.append(request.url))
@@ -189,9 +189,9 @@ def test_punctuation_alone_matches_all_episodes(small, open_page):
     page = open_page(f"{small.url}/episodes?step=1")
     for signs in ("*", "  ", '"'):
         expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
-        page.get_by_label("Words").fill("card")
+        page.get_by_label("Text", exact=True).fill("card")
         expect(page.locator("mark").first).to_be_visible()
-        page.get_by_label("Words").fill(signs)
+        page.get_by_label("Text", exact=True).fill(signs)
         expect(page.locator("mark")).to_have_count(0)
         expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
         needed = page.get_by_text("Search terms need a letter")
@@ -221,9 +221,9 @@ def test_an_invalid_turn_is_reported_and_another_one_shown(small, open_page, ask
     [
         ("range=5-2", "No range 5-2: showing all turns."),
         ("range=1-99", "No range 1-99: showing all turns."),
-        ("tab=zzz", "No tab zzz: showing Words."),
+        ("tab=zzz", "No tab zzz: showing Text."),
         ("color=red", "No color red: showing log-probability."),
-        ("turn=99&tab=x", "No turn 99: showing turn 3. No tab x: showing Words."),
+        ("turn=99&tab=x", "No turn 99: showing turn 3. No tab x: showing Text."),
     ],
 )
 def test_invalid_parts_of_an_address_are_reported(small, open_page, asked, words):
@@ -288,7 +288,7 @@ def test_the_first_void_episode_replaces_the_note_by_a_curve(serve, open_page, t
     run = runs.run(tmp_path / "run")
     page = open_page(serve(run).url)
     figure, note = page.locator(".chart", has_text="Void episodes"), page.locator(".charts > p")
-    expect(note).to_have_text("Void episodes: none so far.")
+    expect(note).to_have_text("No void episodes so far.")
     with (run / "metrics.jsonl").open("a") as metrics:
         metrics.write('{"stage": "reinforcement", "step": 3, "rollout/void": 2.0}\n')
     expect(figure.locator("canvas")).to_be_visible()
@@ -385,7 +385,7 @@ def test_stars_and_notes_are_shared_by_two_pages(serve, open_page, tmp_path):
     expect(page.locator("p.note")).to_have_text("<i>too fast</i>")
     other.get_by_role("button", name="Save").click()
     refused = other.get_by_role("alert")
-    expect(refused).to_contain_text("changed by another page meanwhile, to '<i>too fast</i>'")
+    expect(refused).to_contain_text("another page has changed this note to '<i>too fast</i>'")
     page.get_by_role("button", name=f"star {EPISODE}").click()
     expect(other.locator(".star[aria-pressed=false]")).to_be_visible()  # it follows
     expect(other.get_by_label("note")).to_have_value("too slow")  # nothing is lost
@@ -416,11 +416,13 @@ def test_what_cannot_be_shown_is_explained(serve, open_page, tmp_path):
     page.goto(f"{served.url}/episodes?view=gallery&step=1")
     expect(page.locator(".text-thumb")).to_have_text("cannot be read")
     run.rename(tmp_path / "moved")
-    expect(error).to_contain_text("The folder of this run is gone")  # without a reload
+    expect(error).to_contain_text("The folder of this run no longer exists")  # without a reload
     (tmp_path / "moved").rename(run)
     expect(page.locator(".text-thumb")).to_have_text("cannot be read")
     served.close()
-    expect(page.get_by_text("The server does not answer. Start agentrl view again")).to_be_visible()
+    expect(
+        page.get_by_text("The server is not responding. Start agentrl view again")
+    ).to_be_visible()
 
 
 def test_an_invalid_filter_is_reported_and_the_next_one_applies(small, open_page):
@@ -444,8 +446,8 @@ def test_while_the_index_is_built_requests_do_not_overlap(small, open_page):
 
     page = open_page(f"{small.url}/episodes")
     page.route("**/api/episodes?*", still_reads)
-    page.get_by_label("Words").fill("card")
-    page.get_by_label("Words").press("Enter")
+    page.get_by_label("Text", exact=True).fill("card")
+    page.get_by_label("Text", exact=True).press("Enter")
     for name in ("reward", "step", "seed", "turns", "tokens"):
         page.get_by_role("button", name=name).click()
         expect(page.locator("th[aria-sort='descending']")).to_contain_text(name)
@@ -903,7 +905,7 @@ def test_missing_and_damaged_frames_leave_a_notice(serve, open_page, tmp_path):
     served = serve(run)
     page = open_page(f"{served.url}/episodes/{EPISODE}", lost=True)
     expect(page.locator(".stage .missing")).to_have_text(
-        "This frame was not recorded, or is damaged."
+        "This frame was not recorded or is damaged."
     )
     expect(page.locator(".strip .missing")).to_have_count(4)
 
@@ -928,10 +930,12 @@ def test_a_pruned_episode_is_listed_and_its_page_says_why(serve, open_page, tmp_
     page = open_page(f"{served.url}/episodes?step=1", lost=True)
     expect(page.get_by_text("pruned", exact=True)).to_have_count(1)
     page.goto(f"{served.url}/episodes/{EPISODE}")
-    expect(page.get_by_role("alert")).to_contain_text("this episode was pruned")
+    expect(page.get_by_role("alert")).to_contain_text("this episode was removed to free disk space")
     page.goto(f"{served.url}/groups/train-00001-g000")
     expect(page.locator(".siblings tbody tr")).to_have_count(4)
-    expect(page.locator(".siblings").get_by_text("pruned; its scores are kept")).to_have_count(1)
+    expect(
+        page.locator(".siblings").get_by_text("removed by pruning; only its scores were kept")
+    ).to_have_count(1)
     expect(page.locator(".bars .num").first).to_have_text("+1")
     page.goto(served.url)
     expect(page.get_by_text("17", exact=True).first).to_be_visible()

@@ -67,7 +67,7 @@ def test_phones_of_two_hosts_may_have_the_same_serial(tmp_path):
         ("emulator-5554@shelf-2", "shelf-2", "free", "episode-1"),
     ]
     # adb may know another phone with this serial here.
-    with pytest.raises(ConfigError, match="is a phone of shelf-2, out of reach"):
+    with pytest.raises(ConfigError, match="belongs to shelf-2 and cannot be reached"):
         wall.tap("emulator-5554@shelf-2", 0.5, 0.5)
     for report in reports:
         report.close()
@@ -115,9 +115,9 @@ async def test_a_leased_phone_is_not_touched(live, pool, tmp_path):
     async with pool.lease(10) as lease:
         live.playing(lease.serial, "e")
         wait_for(lambda: [p for p in read_live_phones(tmp_path / "run") if p["state"] == "leased"])
-        with pytest.raises(ConfigError, match="is not free: it is leased"):
+        with pytest.raises(ConfigError, match="is not free, but leased"):
             wall.tap(lease.serial, 0.5, 0.5)
-    with pytest.raises(ConfigError, match=r"must lie in \[0, 1\]"):
+    with pytest.raises(ConfigError, match=r"must be in \[0, 1\]"):
         wall.tap(lease.serial, 2, 0.5)
     with pytest.raises(ConfigError, match="no running job reports a phone 'unknown'"):
         wall.screen("unknown")

@@ -206,7 +206,7 @@ def test_stars_and_notes_are_recorded_beside_the_run(serve, tmp_path):
         assert found(query) == [NOTED], query
     assert NOTED not in found("query=not+starred")
     status, why = post(other, f"{note}?note=mine&seen=")  # a page that was opened before
-    assert (status, "changed by another page meanwhile, to 'two <b>'" in why) == (404, True)
+    assert (status, "another page has changed this note to 'two <b>'" in why) == (404, True)
     assert post(other, f"{note}?note=mine&seen=two+%3Cb%3E")[0] == 200
     assert post(other, f"{star}?starred=false")[0] == 200
     (kept,) = Run(run).episodes(replay.Filter(id=NOTED))
@@ -225,11 +225,15 @@ def test_stars_and_notes_are_refused_without_the_right_to_write(serve, tmp_path)
     assert post(served, star, Host="evil.example")[0] == 403
     assert post(served, "/api/episodes/absent/star?starred=true")[0] == 404
     too_long = f"/api/episodes/{NOTED}/note?seen=&note={'x' * 2001}"
-    assert "2,000 characters, not 2,001" in post(served, too_long)[1]
+    assert "2,000 characters, got 2,001" in post(served, too_long)[1]
     assert not (run / "episodes" / "notes.jsonl").exists()
     (run / "episodes" / "notes.jsonl").symlink_to(tmp_path / "absent" / "notes")
     status, why = post(served, star)
-    assert (status, "a run folder that the user" in why, str(tmp_path) in why) == (404, True, False)
+    assert (status, "write access to the run's folder" in why, str(tmp_path) in why) == (
+        404,
+        True,
+        False,
+    )
     assert ask(served.url, "/api/episodes?starred=true")[0] == 200
 
 
@@ -316,7 +320,7 @@ def test_words_are_found_in_any_order_with_excerpts(serve, tmp_path):
         status, _, body = ask(served.url, f"/api/episodes?text={quote(words)}")
         assert (status, json.loads(body)) == (
             404,
-            {"error": "a search may have 50 words, not 51"},
+            {"error": "a search can have at most 50 words, got 51"},
         )
     marked = [words for words, is_found in found("nex 0.25")["both"] if is_found]
     assert marked == ["NEXT", "0.25"]
@@ -665,7 +669,7 @@ def test_a_run_that_replaces_another_is_shown(serve, tmp_path):
     shutil.rmtree(run)
     for path in ("episodes", "curves", "run/name"):
         status, _, body = ask(served.url, f"/api/{path}")
-        assert (status, json.loads(body)["error"].startswith("run is gone")) == (410, True)
+        assert (status, json.loads(body)["error"].startswith("run was deleted")) == (410, True)
     with Recorder(run) as recorder:
         for name in ("new1", "new2"):
             recorder.episode(scored(name), split="train", step=1)

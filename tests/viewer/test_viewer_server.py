@@ -140,7 +140,7 @@ def test_a_game_is_played_with_text_and_arrows_and_recorded(open_page: Open, tmp
         expect(page.get_by_role("button", name="Undo")).to_be_disabled()
         accessible(page)
         page.get_by_role("button", name="End game").click()
-        expect(page.get_by_text("nothing is recorded")).to_be_visible()
+        expect(page.get_by_text("nothing was recorded")).to_be_visible()
         page.get_by_role("link", name="Episodes").click()
         page.get_by_role("link", name="human-00000-g000-m00").click()
         expect(page.locator(".where")).to_have_text("before turn 1 of 6")
@@ -541,7 +541,7 @@ def test_invalid_answers_are_refused() -> None:
         stage.answer("down")
     with pytest.raises(ConfigError, match="1 to 10000 characters"):
         stage.answer(" ")
-    with pytest.raises(ConfigError, match="0 are shown"):
+    with pytest.raises(ConfigError, match="the page shows 0"):
         stage.picture(0)
 
 
@@ -636,7 +636,7 @@ def test_a_chat_page_sends_no_paths_and_needs_the_token() -> None:
     wrong = {
         b'{"text": "hi", "images": ["/etc/hostname"]}': "must be a data URL",
         b'{"text": "hi", "images": ["data:image/png;base64,AAAA"]}': "not recognized",
-        b'{"text": 3, "images": []}': "a message is text",
+        b'{"text": 3, "images": []}': "a message must be a string",
         b"[" * 5000: "must be a JSON object",
         b" " * ((64 << 20) + 1): "send smaller images",
     }

@@ -67,7 +67,7 @@ def cut_into_bands(image: Image) -> BandedImage:
         ValueError: the dtype or the shape is wrong.
     """
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
-        raise ValueError(f"a frame is uint8[H, W, 3], not {image.dtype}{list(image.shape)}")
+        raise ValueError(f"a frame must be uint8[H, W, 3], got {image.dtype}{list(image.shape)}")
     pixels = np.ascontiguousarray(image)
     height, width, _ = pixels.shape
     digests = tuple(

@@ -237,7 +237,7 @@ def read_png(path: Path, frame_id: str) -> bytes | None:
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     with closing(connect(path)) as connection:
-        # In an untrusted file, the tables may be endless views.
+        # In an untrusted file, the tables may be views that yield rows forever.
         deadline = time.monotonic() + _READ_TIMEOUT_S
         connection.set_progress_handler(lambda: time.monotonic() > deadline, _CLOCK_EVERY)
         yield connection

@@ -85,8 +85,8 @@ class FrameStore:
                     if time.monotonic() - self._warned_at > _WARN_EVERY_S:
                         self._warned_at = time.monotonic()
                         log.warning(
-                            "the disk cannot keep up: %d of %d frames dropped so far; "
-                            "run.frames=model or none records less", self._dropped, self._seen,
+                            "the disk cannot keep up; %d of %d frames dropped so far. Set "
+                            "run.frames=model or none to record less", self._dropped, self._seen,
                         )  # fmt: skip
                 return name
             self._room -= image.nbytes
@@ -120,10 +120,10 @@ class FrameStore:
                 if self._failure is None:
                     pack = pack or PackWriter(self._path)
                     pack.add(cuts)
-            # After any failure, callers must not wait forever.
             except BaseException as error:
+                # Whatever failed, callers waiting in `flush` must not wait forever.
                 self._failure = error
-                log.error("frame recording stopped: a frame could not be written: %r", error)
+                log.error("frame recording stopped because a frame could not be written: %r", error)
             finally:
                 with self._changed:
                     self._room += sum(cut.pixels.nbytes for cut in cuts)

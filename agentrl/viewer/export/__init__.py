@@ -91,7 +91,7 @@ def write_pipeline_report(folder: Path) -> Path:
 
 
 def write_audit(run: Run, report: Mapping[str, Any], path: Path) -> None:
-    """Write an audit's report as an HTML page: shares, and the worst cases with screens.
+    """Write an audit's report as an HTML page: error rates, and the worst cases with screens.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -104,7 +104,7 @@ def write_audit(run: Run, report: Mapping[str, Any], path: Path) -> None:
 
 def _check_html(path: Path) -> None:
     if path.suffix != ".html":
-        raise ConfigError(f"{path}: groups and reports are pages: use FILE.html")
+        raise ConfigError(f"{path}: groups and reports are exported as pages; use FILE.html")
 
 
 def _save(path: Path, content: bytes) -> None:

@@ -131,7 +131,7 @@ def group_page(run: Run, group: str) -> bytes:
 
 
 def audit_page(run: Run, report: Mapping[str, Any]) -> bytes:
-    """Return an audit's page: the reward's agreement with the truth, and the worst cases."""
+    """Return an audit's page: how often the reward agrees with the truth, and the worst cases."""
     pictures = EmbeddedFrames(run, _WIDEST)
     known = {summary.id: summary for summary in run.episodes()}
     whole = episodes_of(run, [known[case["id"]] for case in report["cases"]])

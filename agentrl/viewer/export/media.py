@@ -86,7 +86,7 @@ def mp4(run: Run, recorded: RecordedEpisode) -> bytes:
     try:
         import av
     except ImportError as error:
-        raise ConfigError(f"an .mp4 needs PyAV, not installed: {extras.GET_STREAM}") from error
+        raise ConfigError(f"PyAV is not installed; run: {extras.GET_STREAM}") from error
     file = io.BytesIO()
     with av.open(file, "w", format="mp4") as container:
         rate = Fraction(1 / Fraction(str(_TURN_S)))
@@ -110,8 +110,8 @@ def _pictures(run: Run, recorded: RecordedEpisode, suffix: str) -> Iterator[Pill
     count = len(recorded.episode.turns) + 1
     if count > _MAX_IMAGES:
         raise ConfigError(
-            f"{recorded.summary.id} has {count} screens; a file holds at most {_MAX_IMAGES}. "
-            "Export it as .html"
+            f"{recorded.summary.id} has {count} screens, but a file has at most {_MAX_IMAGES}; "
+            "export the episode as .html instead"
         )
     return TurnPainter(run, recorded, _WIDTHS[suffix]).pictures()
 

@@ -78,7 +78,7 @@ def _text(mean: float | None, ends: Sequence[float] | None, *, signed: bool = Fa
 
 
 def _differing(runs: Mapping[str, Path], folder: Path) -> list[tuple[str, list[str]]]:
-    """Return the settings that differ between started stages, with a text per stage."""
+    """Return the settings that differ between started stages, with one string per stage."""
     by_stage = [
         configuration.flat_settings(
             configuration.changed_settings(configuration.load(run / CONFIG_FILE))
@@ -100,7 +100,7 @@ def _differing(runs: Mapping[str, Path], folder: Path) -> list[tuple[str, list[s
 
 
 def _shown(value: Any, folder: Path) -> str:
-    """Return a setting as text, with paths relative to the pipeline, or '' for the default."""
+    """Return a setting as a string, with paths relative to the pipeline, or '' for the default."""
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)

@@ -1,4 +1,4 @@
-// A chat with a model. What it writes only ever becomes text nodes.
+// A chat with a model. Its output only becomes text nodes.
 import { get, h, keepToken, notice, post, replace } from "./lib/dom.js";
 
 const LOOK_MS = 150;
@@ -13,10 +13,10 @@ const words = h("textarea", {
   class: "answer",
   "aria-label": "message",
   rows: "3",
-  placeholder: "Enter sends, Shift+Enter begins a new line",
+  placeholder: "Enter sends, Shift+Enter starts a new line",
 });
 const files = h("input", { class: "unseen", type: "file", accept: "image/*", multiple: true });
-/** In place of the browser's own button, beside which no file would ever be chosen. */
+/** Replaces the browser's own button, which would always show that no file is chosen. */
 const add = h("label", { class: "button" }, "Add images", files);
 const thumbs = h("div", { class: "thumbs" });
 const send = h("button", { class: "button strong" }, "Send");
@@ -133,10 +133,10 @@ function bubble(message, place) {
   );
 }
 
-/** What a model thinks, until the end of its message as long as that is being written, and says. */
+/** Split a message into thoughts and text; a thought without an end lasts to the end of the message. */
 function parts({ role, text }) {
   if (role === "user") return [["said", text]];
-  // Some templates begin the thought in the prompt: then only its end is in the reply.
+  // Some templates begin the thought in the prompt, so the reply contains only its end.
   const isBegun = !text.includes("<think>") && text.includes("</think>");
   const split = (isBegun ? `<think>${text}` : text).split(/<think>([\s\S]*?)(?:<\/think>|$)/);
   const found = split.map((part, i) => [i % 2 ? "thought" : "said", part.trim()]);
@@ -144,7 +144,7 @@ function parts({ role, text }) {
   return shown.length ? shown : [["said", text]];
 }
 
-/** The message that is being written: its thoughts unfold until the reader folds them. */
+/** Mark the message being written; its thoughts are open unless the reader has closed them. */
 function open(shown) {
   const last = list.querySelector(".said.writing .thought");
   for (const thought of shown.querySelectorAll(".thought")) thought.open = last?.open ?? true;
@@ -160,7 +160,7 @@ async function look() {
   document.title = `${now.title} · agentrl`;
   const down = innerHeight + scrollY >= document.body.scrollHeight - 40;
   const kept = [...list.children].slice(0, list.complete ?? 0);
-  // Complete messages stay as they are, so that their images are not loaded again.
+  // Keep the elements of complete messages, so that their images are not loaded again.
   const same = kept.length <= now.messages.length && kept.every((e, i) => e.text === now.messages[i].text);
   const complete = now.messages.map((message, i) => {
     if (same && i < kept.length) return kept[i];

@@ -70,13 +70,13 @@ for (const link of document.querySelectorAll("nav a, .brand")) {
   if (link.dataset.view === route.name) link.setAttribute("aria-current", "page");
 }
 
-/** Shortest time between two refreshes. */
+/** Minimum time between two refreshes. */
 const PAUSE_MS = 1000;
 
 /** Called after every change, one call at a time. */
 let refresh = null;
 
-/** The run's state before the view loaded its data: any other state means a change. */
+/** The run's state before the view loaded its data, to detect changes. */
 let known = null;
 
 async function start() {
@@ -98,16 +98,16 @@ async function start() {
   listen();
 }
 
-/** Link only the pages that the run has something for. */
+/** Link only the pages for which the run has content. */
 function linkPages({ plays, phones, logs }) {
-  const isShown = { play: plays, preferences: !plays, phones, logs }; // one episode has no sibling
+  const isShown = { play: plays, preferences: !plays, phones, logs }; // a single episode has no sibling to compare with
   for (const [name, shown] of Object.entries(isShown))
     document.querySelector(`nav [data-view=${name}]`).hidden = !shown;
 }
 
 const GONE = 410;
 
-/** Why a view cannot be shown, and where to go from there. */
+/** Explain why a view cannot be shown, with links to continue. */
 function whatFailed(error) {
   const again = h(
     "button",
@@ -119,11 +119,11 @@ function whatFailed(error) {
     return placeholder(
       "error",
       "The server has stopped",
-      `${error.message} Start it again with agentrl view, at the same port.`,
+      `${error.message} Start it again with agentrl view on the same port.`,
       again,
     );
   if (error.status === GONE)
-    return placeholder("error", "The folder of this run is gone", error.message, runs ?? again);
+    return placeholder("error", "The folder of this run no longer exists", error.message, runs ?? again);
   const what = path.startsWith("/episodes/") ? "This episode cannot be shown" : "This page cannot be shown";
   return placeholder(
     "error",

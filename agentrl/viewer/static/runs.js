@@ -1,4 +1,4 @@
-// All runs in a folder: a list, the curves of the chosen ones, and what they differ in.
+// All runs in a folder: a list, the curves of the chosen runs, and the settings in which they differ.
 import { keep, query } from "./lib/address.js";
 import { axisChoice, axisOf, chart, colorOf } from "./lib/chart.js";
 import {
@@ -19,7 +19,7 @@ import {
 const POLL_MS = 3000;
 /** Runs whose curves are shown at first. */
 const FIRST = 5;
-/** The server refuses more. */
+/** Maximum number of chosen runs; the server refuses more. */
 const MOST = 100;
 const COLUMNS = [
   ["name", "run"],
@@ -43,7 +43,7 @@ const absent = location.pathname.startsWith("/runs/")
 const said = h(
   "div",
   {},
-  absent ? notice(`There is no run ${absent} in this folder: it was deleted, archived or renamed.`) : null,
+  absent ? notice(`There is no run ${absent} in this folder. It may have been deleted, archived or renamed.`) : null,
 );
 const count = h("p", { class: "faint count", role: "status" });
 const head = h("tr");
@@ -51,7 +51,7 @@ const body = h("tbody", {}, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 },
 const curves = h("div", { class: "overlay" });
 const without = h("p", { class: "faint", role: "status" });
 const metrics = h("datalist", { id: "metrics" });
-/** Emptied by a click or the focus, as a browser suggests only what contains the text in a field. */
+/** Cleared by a click or focus, because browsers only suggest values that contain the field's text. */
 const metric = h("input", {
   name: "metric",
   class: "metric",
@@ -198,7 +198,7 @@ function choose(names) {
   });
 }
 
-/** The runs that the filters leave, sorted. */
+/** The runs that match the filters, sorted. */
 function shown() {
   const words = (query.get("text") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
   const wanted = query.get("state");
@@ -327,7 +327,7 @@ function list() {
           placeholder(
             "empty",
             "No runs in this folder yet",
-            "agentrl train CONFIG starts one; it appears here at once.",
+            "Start one with agentrl train CONFIG; it will appear here.",
           ),
         ),
       ),
@@ -347,11 +347,11 @@ function list() {
     );
 }
 
-/** A run keeps its color while others come and go: runs are counted from the oldest one. */
+/** Count runs from the oldest, so that a run keeps its color while others are added or removed. */
 const place = (name) => state.runs.length - 1 - state.runs.findIndex((run) => run.name === name);
 const css = (color) => (color.startsWith("--") ? `var(${color})` : color);
 
-/** The chosen runs, without those that are gone. */
+/** The chosen runs that still exist. */
 const chosen = () => state.runs.map((run) => run.name).filter((name) => state.chosen.has(name));
 
 async function draw() {
@@ -389,7 +389,7 @@ async function draw() {
   without.textContent = drawn.length && empty.length ? `No ${found.metric} in ${empty.join(", ")}.` : "";
   if (!drawn.length) {
     state.figure = null;
-    replace(curves, placeholder("empty", "No curves yet", "None of the chosen runs has finished a step."));
+    replace(curves, placeholder("empty", "No curves yet", "None of the selected runs has finished a step."));
   } else if (state.figure?.title !== found.metric || !state.figure.drawn.grow(drawn)) {
     state.figure = { title: found.metric, drawn: chart(found.metric, drawn, { height: 320, axis: axisOf(), ...look() }) };
     replace(curves, state.figure.drawn);
@@ -402,7 +402,7 @@ function search(text) {
   const words = text.toLowerCase().split(/\s+/);
   const name = state.metrics.find((one) => words.every((word) => one.toLowerCase().includes(word)));
   if (name) keep("metric", (metric.value = name), draw);
-  else without.textContent = `No metric of the chosen runs has “${text}” in its name.`;
+  else without.textContent = `No metric of the selected runs has “${text}” in its name.`;
 }
 
 function look() {
@@ -413,7 +413,7 @@ function adjust() {
   state.figure?.drawn.adjust(look());
 }
 
-/** Runs of one configuration with several seeds as one curve, with the range of its seeds. */
+/** Merge runs that differ only in the seed into one curve with the range over seeds. */
 function grouped(all) {
   const groups = Map.groupBy(all, (one) => one.group);
   return [...groups.values()].map((members) => {
@@ -468,13 +468,13 @@ function differ(found, names) {
             ),
           ),
         )
-      : h("p", { class: "faint" }, "All chosen runs have the same settings."),
+      : h("p", { class: "faint" }, "All selected runs have the same settings."),
   );
 }
 
-/** A tag of a run, which a click removes. */
+/** A tag of a run; a click removes it. */
 function tag(run, name) {
-  const words = `Remove the tag ${name} of ${run.name}`;
+  const words = `Remove the tag ${name} from ${run.name}`;
   const rest = run.tags.filter((other) => other !== name);
   return h(
     "button",
@@ -495,7 +495,7 @@ const setTags = (name, tags) =>
 
 function addTag() {
   const names = chosen();
-  const added = prompt(`Tag of ${counted(names.length, "run")}`)?.trim();
+  const added = prompt(`Tag for ${counted(names.length, "run")}`)?.trim();
   if (!added) return;
   const tags = Object.fromEntries(state.runs.map((run) => [run.name, run.tags]));
   attempt(names, (name) => setTags(name, [...tags[name], added]));
@@ -503,12 +503,12 @@ function addTag() {
 
 async function rename() {
   const [name] = chosen();
-  const wanted = prompt(`New name of ${name}`, name)?.trim();
+  const wanted = prompt(`New name for ${name}`, name)?.trim();
   if (!wanted || wanted === name) return;
   if (await attempt([name], () => post("/api/runs/rename", { run: name, name: wanted }))) choose([wanted]);
 }
 
-/** Change runs one by one, report what failed, and show the result; whether all succeeded. */
+/** Change runs one by one, report failures, and show the result; return whether all succeeded. */
 async function attempt(names, action) {
   const failed = [];
   for (const name of names) {
@@ -537,7 +537,7 @@ async function change(what) {
   choose([]);
 }
 
-/** The newest training runs of one environment: rewards of two environments say nothing together. */
+/** The newest training runs of one environment, as rewards of different environments do not compare. */
 function firstChoice(runs) {
   const trained = runs.filter((run) => run.algorithm);
   const alike = trained.filter((run) => run.environment === trained[0].environment);

@@ -1,4 +1,4 @@
-// The colors that the reader chose: those of the system, light, or dark. Set before anything is drawn.
+// The reader's color scheme: system, light, or dark. Set before anything is drawn.
 (() => {
   const CHOICES = { system: "light dark", light: "light", dark: "dark" };
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -12,7 +12,7 @@
     try {
       return localStorage.getItem("scheme");
     } catch {
-      return null; // the browser keeps nothing for this site
+      return null; // the browser stores nothing for this site
     }
   }
   let chosen = Object.hasOwn(CHOICES, stored()) ? stored() : "system";
@@ -36,13 +36,13 @@
       button.setAttribute("aria-label", button.title);
     };
     button.addEventListener("click", () => {
-      // First the colors that the system does not have, so that the first press shows an effect.
+      // After `system`, switch to the scheme that the system does not use, so that something changes.
       const order = dark.matches ? ["system", "light", "dark"] : ["system", "dark", "light"];
       chosen = order[(order.indexOf(chosen) + 1) % order.length];
       try {
         localStorage.setItem("scheme", chosen);
       } catch {
-        // the choice then ends with the page
+        // not stored, so the choice lasts only until the page is closed
       }
       apply();
       show();

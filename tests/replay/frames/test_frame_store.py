@@ -140,7 +140,7 @@ def test_a_slow_disk_drops_frames_with_a_warning_and_blocks_nothing(
     monkeypatch.setattr(frame_store, "MAX_WAITING_BYTES", 2 * screen(0).nbytes)
     store = FrameStore(tmp_path)
     names = [store.add(screen(number)) for number in range(4)]
-    assert caplog.text.count("the disk cannot keep up: 1 of 3 frames") == 1
+    assert caplog.text.count("the disk cannot keep up; 1 of 3 frames") == 1
     gate.set()
     store.flush()
     assert set(packs.frame_ids(tmp_path)) == set(names[:2])

@@ -1,4 +1,4 @@
-// The choices on a page, which its address holds: it can be shared and reloaded.
+// Keep the choices on a page in its address, so that it can be shared and reloaded.
 
 /** The query of the address. */
 export const query = new URLSearchParams(location.search);

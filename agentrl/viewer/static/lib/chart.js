@@ -3,27 +3,27 @@
 import { keep, query } from "./address.js";
 import { h, number, replace, seconds } from "./dom.js";
 
-/** The colors of series that have one of their own; all others take theirs from `colorOf`. */
+/** Fixed colors of some series; all others get a color from `colorOf`. */
 const OWN = {
   training: "--series-1",
   "held out, during training": "--series-2",
   "held out, before and after, sampled": "--series-3",
   "held out, before and after, greedy": "--series-4",
 };
-/** What curves are drawn over, and what the axes are called. */
+/** The horizontal axes, and their names. */
 const AXES = { step: "steps", episodes: "episodes", tokens: "tokens sampled", time: "time" };
 const COUNTS = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
 const TIMES = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 7200, 21600, 43200, 86400].concat(
   COUNTS.map((days) => 86400 * days),
 );
 const PALETTE = 12;
-/** What draws each chart on the page again, in other colors. */
+/** Functions that redraw the charts on the page in other colors. */
 const redrawn = new Set();
 document.addEventListener("scheme", () => [...redrawn].forEach((draw) => draw()));
-/** A spread below this part of the values is noise: it does not fill the chart. */
+/** A spread below this fraction of the values is noise, which must not fill the chart. */
 const NOISE = 0.02;
 
-/** A choice of what curves are drawn over; it is hidden as long as there is only one. */
+/** A selection of the horizontal axis, hidden while there is only one. */
 export function axisChoice(changed) {
   const select = h("select", {
     name: "over",
@@ -39,7 +39,7 @@ export function axisChoice(changed) {
   };
   return label;
 }
-/** What the address says that curves are drawn over. */
+/** The horizontal axis in the address. */
 export const axisOf = () => (Object.hasOwn(AXES, query.get("over") ?? "") ? query.get("over") : "step");
 
 /** The color of the nth of many series; distinct for any number of them. */
@@ -122,7 +122,7 @@ export function chart(
     columns(sets.flatMap((set, i) => series(set, "", smoothing).map((one) => one.points)));
   requestAnimationFrame(() => {
     draw();
-    // It is called, too, when the figure leaves the page, which it may come back to.
+    // Also called when the figure leaves the page, to which it may return.
     new ResizeObserver(() => {
       if (!figure.isConnected) forget();
       else if (!plot) draw();
@@ -143,7 +143,7 @@ export function chart(
   return figure;
 }
 
-/** What a set consists of: its curve, its unsmoothed one behind it, and the two edges of its band. */
+/** The series of a set: its curve, the unsmoothed curve behind it, and the two edges of its band. */
 function series(set, stroke, smoothing) {
   const hidden = { class: "unlisted", points: { show: false } };
   const isSmooth = smoothing > 0 && !set.dots && !set.lone;
@@ -192,7 +192,7 @@ function smooth(points, weight) {
   });
 }
 
-/** The range of the vertical axis: with room around the values, and not filled by noise. */
+/** The range of the vertical axis, with a margin around the values, and not filled by noise. */
 function span(low, high, least) {
   const size = Math.max(Math.abs(low), Math.abs(high)) || 1;
   if (high - low < least) return [(low + high - least) / 2, (low + high + least) / 2];
@@ -222,7 +222,7 @@ const legendValue = (plot, _, i, at) => number(underPointer(plot, i, at));
 const underPointer = (plot, i, at) =>
   (at ?? null) === null ? plot.data[i].findLast((v) => v !== null) : plot.data[i][at];
 
-/** A color as a canvas takes it, in the scheme of the moment. */
+/** A color for a canvas, in the current color scheme. */
 function color(name) {
   if (!name.startsWith("--")) return name;
   const probe = h("span", { hidden: true, style: { color: `var(${name})` } });

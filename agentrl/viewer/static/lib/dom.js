@@ -1,6 +1,6 @@
-// Elements and numbers. Text only ever becomes text nodes: nothing that a model wrote is markup.
+// Create elements and format numbers. Text only becomes text nodes, so a model cannot inject markup.
 
-/** What the addresses of this run begin with, if the server has a folder of runs. */
+/** Prefix of the addresses of this run, if the server has a folder of runs. */
 export const base = document.documentElement.dataset.base ?? "";
 const LINKS = new Set(["href", "src"]);
 
@@ -69,7 +69,7 @@ async function ask(address, options = {}) {
   try {
     answer = await fetch(base + address, options);
   } catch {
-    throw Object.assign(new Error("The server does not answer. Is agentrl still running?"), { status: 0 });
+    throw Object.assign(new Error("The server is not responding. Is agentrl still running?"), { status: 0 });
   }
   const body = answer.headers.get("content-type")?.startsWith("application/json")
     ? await answer.json()
@@ -86,7 +86,7 @@ async function ask(address, options = {}) {
   return body;
 }
 
-/** A line at the top of the page while the server still reads a long run. */
+/** A line at the top of the page while the server is still reading a long run. */
 const progress = {
   show({ reading, share: done }) {
     this.bar ??= h("progress", { "aria-hidden": "true" });
@@ -169,8 +169,8 @@ export const notice = (words, kind = "bad") =>
   h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : null }, h("bdi", {}, words));
 
 /**
- * What a view shows in place of its content: that there is none yet, nothing that matches, or why it
- * cannot be shown. Titles have no final period.
+ * Shown instead of a view's content if it is empty, nothing matches, or it cannot be shown. Titles
+ * have no final period.
  */
 export const placeholder = (kind, title, words = null, ...actions) =>
   h(
@@ -219,14 +219,14 @@ export function failed(error) {
   );
 }
 
-/** What made an episode void, after its cause. */
+/** The rest of the error that made an episode void, without its cause. */
 export function voidReason(row) {
   if (!row.void || !row.error) return null;
   const said = row.error.startsWith(`${row.cause}: `) ? row.error.slice(row.cause.length + 2) : row.error;
   return h("span", { class: "reason", title: row.error }, h("bdi", {}, said));
 }
 
-/** Colors are for success and for what is void: most episodes of an untrained model have no success. */
+/** Only success and void episodes are colored, because most episodes of an untrained model fail. */
 export function outcomeBadge(row) {
   const kind = row.void ? "void" : row.success === true ? "success" : "plain";
   const words = row.void

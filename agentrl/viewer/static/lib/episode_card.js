@@ -1,10 +1,10 @@
-// Episodes as people see them in lists: star, note, and a card with the last screen.
+// An episode's star, its note, and its card with the last screen.
 import { failed, frame, get, h, icon, named, outcomeBadge, post, replace, signed, voidReason } from "./dom.js";
 
 const address = (row) => `/episodes/${encodeURIComponent(row.id)}`;
-/** Room around the window within which screens are loaded. */
+/** Margin around the window within which screens are loaded. */
 const AHEAD = "400px";
-/** Screens asked for at once. */
+/** Number of screens per request. */
 const MOST = 60;
 const NOTE = 2000;
 
@@ -89,13 +89,13 @@ export function note(row) {
   show();
   place.follow = (text) => {
     saved = text;
-    // While somebody is typing, the text stays; saving is then refused, as it began from the old note.
+    // While someone is typing, keep the text. The server then refuses to save it, as the note changed.
     if (text !== row.note && !place.querySelector("textarea")) show();
   };
   return place;
 }
 
-/** The last screen of an episode, or its words. */
+/** The last screen of an episode, or its text. */
 export const lastScreen = (one) =>
   one.frame
     ? h("img", {
@@ -147,7 +147,7 @@ export function gallery(rows) {
   return h("ul", { class: "cards" }, [...cards.keys()]);
 }
 
-/** Screens that were loaded: they do not flicker when the gallery is drawn again. */
+/** Screens already loaded, which are reused when the gallery is redrawn, so that they don't flicker. */
 const seen = new Map();
 const known = (row) => `${row.time} ${row.id}`;
 

@@ -12,7 +12,7 @@ const RADIUS = 14;
 export function picture(id, mark, { width = null, onclick = null } = {}) {
   const lost = (event) =>
     event.target.parentElement.replaceWith(
-      h("p", { class: "missing" }, "This frame was not recorded, or is damaged."),
+      h("p", { class: "missing" }, "This frame was not recorded or is damaged."),
     );
   return h(
     "div",
@@ -31,10 +31,10 @@ export function picture(id, mark, { width = null, onclick = null } = {}) {
 /** The text of an observation without its images; spaces at the start of a line may be part of a board. */
 export const screenText = (shown) => (shown ?? "").replaceAll("<image>", "").replace(/^\s*\n|\s+$/g, "");
 
-/** Longer lines are prose, which is wrapped; shorter ones may be rows of a board. */
+/** Maximum length of a board's row; longer lines are prose, which is wrapped. */
 const LONGEST_ROW = 60;
 
-/** The text of an observation; `alone`: in place of a screen, as large as it fits. */
+/** The text of an observation; `alone` if it replaces a screen, and is as large as fits. */
 export function textScreen(text, alone) {
   const lines = text.split("\n");
   const columns = Math.max(12, ...lines.map((line) => line.length));

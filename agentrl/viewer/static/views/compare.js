@@ -1,4 +1,4 @@
-// Two evaluations compared seed by seed.
+// Compare two evaluations seed by seed.
 import {
   counted,
   fact,
@@ -23,7 +23,7 @@ export async function compare(place) {
   ].filter((play) => play.split !== "train");
   const query = new URLSearchParams(location.search);
   const key = (play) => `${play.run ? "with:" : ""}${play.label}@${play.step}`;
-  /** The evaluation that the address names, null if it does not exist; the fallback if it names none. */
+  /** The evaluation in the address, null if it does not exist; the fallback without one in the address. */
   const known = (name, fallback) =>
     query.get(name) ? (plays.find((p) => key(p) === query.get(name)) ?? null) : fallback;
   const sampled = plays.filter((p) => p.split === "eval" && /sampled|step|train/.test(p.label));
@@ -51,7 +51,7 @@ export async function compare(place) {
       placeholder(
         "empty",
         "Nothing to compare yet",
-        "This run has fewer than two evaluations. agentrl view RUN --with OTHER compares two runs.",
+        "This run has fewer than two evaluations. Compare two runs with agentrl view RUN --with OTHER.",
       ),
     );
     return;
@@ -92,7 +92,7 @@ export async function compare(place) {
       ),
     );
 
-  /** After a choice the address names both evaluations; until then an invalid address is left alone. */
+  /** After a choice, put both evaluations into the address; until then, keep even an invalid address. */
   const choice = () => {
     if (a && b) {
       const settings = new URLSearchParams({ a: key(a), b: key(b), ...(only ? { only } : {}) });
@@ -145,12 +145,12 @@ const SEEDS = [
   ["a_only", "only A succeeds"],
 ];
 
-/** Why an evaluation in the address does not exist. */
+/** Explain why an evaluation in the address does not exist. */
 function absent(name, run) {
   const [, other, label] = /^(with:)?(.*)$/s.exec(name.slice(0, 120));
   if (!other) return `${run.name} has no evaluation ${label}; choose another one.`;
   if (run.other) return `${run.other.name} has no evaluation ${label}; choose another one.`;
-  return `The evaluation ${label} belongs to a second run, which is not open: agentrl view RUN --with OTHER.`;
+  return `The evaluation ${label} belongs to a second run, which is not open. Open both with agentrl view RUN --with OTHER.`;
 }
 
 function pairs(found, a, b, only) {
@@ -240,7 +240,7 @@ function pairs(found, a, b, only) {
   ];
 }
 
-/** An episode of the other run has no page here; its tooltip is its id. */
+/** An episode of the other run has no page here, so show its id as tooltip. */
 const side = (row, play) =>
   h(
     "td",

@@ -1,11 +1,11 @@
-// Where else the action could have touched: the recorded probabilities of its coordinates, over the screen.
+// Show other positions that the action could have touched: the probabilities of its coordinates.
 import { h, notice, replace, share } from "../lib/dom.js";
 import { NOT_RECORDED, turnTokens } from "./tokens.js";
 
 const LISTED = 4;
 const percent = (value) => `${100 * value}%`;
 
-/** Bands over a picture, columns for x and rows for y, and a list of the largest below it. */
+/** Draw bands over a picture, columns for x and rows for y, and list the most probable values below. */
 export async function drawCoordinates(picture, record, turn) {
   const caption = h("div", { class: "coordinates" }, h("p", { class: "loading" }, "Loading…"));
   picture.after(caption);
@@ -18,11 +18,11 @@ export async function drawCoordinates(picture, record, turn) {
   }
   const said =
     record.played[turn].mark === null
-      ? "This action touched nothing."
+      ? "This action did not touch the screen."
       : !found.has_top
         ? NOT_RECORDED
         : !found.coordinates.length
-          ? (found.note ?? "The reply does not spell where it touched as numbers.")
+          ? (found.note ?? "The reply does not contain the touch's coordinates as numbers.")
           : null;
   if (said) {
     replace(caption, h("p", { class: "faint" }, said));
@@ -49,7 +49,7 @@ export async function drawCoordinates(picture, record, turn) {
     h(
       "p",
       { class: "faint" },
-      `The recorded tokens cover ${found.coordinates.map((one) => `${share(one.covered)} of ${named(one)}`).join(", ")}. Each is conditional on the reply before it, so y on the sampled x.`,
+      `The recorded tokens cover ${found.coordinates.map((one) => `${share(one.covered)} of ${named(one)}`).join(", ")}. Each distribution is conditional on the preceding tokens of the reply, so y on the sampled x.`,
       listed.flat().some((part) => part.text.endsWith("…"))
         ? " “…” stands for digits that were not sampled."
         : null,

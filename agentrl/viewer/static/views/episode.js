@@ -23,20 +23,20 @@ import { drawCoordinates } from "./coordinates.js";
 import { info } from "./info.js";
 import { COLORINGS, tokensOf } from "./tokens.js";
 
-const TABS = ["Words", "Tokens", "Rewards", "Time", "Info"];
-/** Lines of an observation beyond which the conversation folds it. */
+const TABS = ["Text", "Tokens", "Rewards", "Time", "Info"];
+/** Number of lines above which the conversation collapses an observation. */
 const FOLDED = 6;
 const SPEEDS = [0.5, 1, 2, 4, 8];
 const KEYS = [
   ["← →", "previous and next screen"],
   ["space", "play or pause"],
   ["↑ ↓", "faster and slower"],
-  ["a", "switch between before the action (with its touch) and after it"],
-  ["b", "before and after side by side"],
-  ["c", "where else the action could have touched, by the probabilities of its coordinates"],
-  ["z, or a click on the screen", "the screen in its full size"],
+  ["a", "switch between the screens before (with the touch) and after the action"],
+  ["b", "screens before and after the action side by side"],
+  ["c", "probabilities of other positions that the action could have touched"],
+  ["z, or a click on the screen", "screen at full size"],
   ["p, n", "previous and next episode"],
-  ["[ ]", "previous and next sibling, of the same seed"],
+  ["[ ]", "previous and next sibling (same seed)"],
   ["Home, End", "first and last screen"],
   ["1 to 5", TABS.join(", ").toLowerCase()],
   ["s, e", "start or end the range here; the range plays in a loop"],
@@ -58,7 +58,7 @@ const NEIGHBORS = [
   ["sibling_before", "‹ Sibling", "["],
   ["sibling_after", "Sibling ›", "]"],
 ];
-/** What the colors of the timeline mean. */
+/** Legend of the timeline's colors. */
 const legend = ({ sampled }) =>
   h(
     "ul",
@@ -297,7 +297,7 @@ class Player {
       event.altKey
     )
       return;
-    // Space presses a button that was reached with Tab; after a click it plays or pauses.
+    // Space presses a button that was focused with Tab, but plays or pauses after a click.
     if (event.key === "Tab") this.byKeys = true;
     if (event.key === " " && this.byKeys && event.target.closest("button, summary")) return;
     const keys = {
@@ -360,14 +360,14 @@ class Player {
     if (id) location.assign(`${base}/episodes/${encodeURIComponent(id)}`);
   }
 
-  /** Show a screen in its full size, until a click or Escape. */
+  /** Show a screen at full size until a click or Escape. */
   zoom(image) {
     if (!image) return;
     const dialog = h(
       "dialog",
       {
         class: "zoomed",
-        "aria-label": "the screen in its full size",
+        "aria-label": "screen at full size",
         onclick: () => dialog.close(),
         onclose: () => dialog.remove(),
       },
@@ -409,7 +409,7 @@ class Player {
     this.draw();
   }
 
-  /** A start after the end extends the range to the last turn, an end before the start to the first. */
+  /** A start after the end moves the end to the last turn; an end before the start moves the start to the first. */
   startHere() {
     this.setRange(this.turn, this.turn > this.range[1] ? this.turns.length - 1 : this.range[1]);
   }
@@ -481,7 +481,7 @@ class Player {
     this.cells.forEach((cell, i) => {
       cell.addEventListener("pointerenter", (event) => {
         this.pointer = [event.clientX, event.clientY];
-        // A scrolling strip moves another cell under a pointer that has not moved.
+        // Scrolling the strip moves a different cell under a pointer that has not moved.
         if (this.rested?.every((at, axis) => Math.abs(at - this.pointer[axis]) < 1)) return;
         this.rested = null;
         this.preview(i, cell);
@@ -707,7 +707,7 @@ class Player {
       );
       return;
     }
-    if (this.tab === "Words") replace(body, this.conversation());
+    if (this.tab === "Text") replace(body, this.conversation());
     if (this.tab === "Tokens") this.drawTokens(body);
     if (this.tab === "Rewards") replace(body, this.rewards(turn));
     if (this.tab === "Time") replace(body, this.times());
@@ -911,7 +911,7 @@ class Player {
   }
 }
 
-/** The text of an observation. A long one is folded, so that the reply is in view: it is beside the conversation, too. */
+/** The text of an observation, collapsed if long so that the reply stays in view; it is also shown next to the conversation. */
 function observation(text) {
   const lines = text.split("\n");
   const words = h("pre", { dir: "auto" }, text);

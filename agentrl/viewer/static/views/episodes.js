@@ -1,4 +1,4 @@
-// The list of episodes, filtered by the server; the address holds the filters.
+// The list of episodes, filtered by the server; the filters are part of the address.
 import {
   capitalized,
   clock,
@@ -49,7 +49,7 @@ export async function episodes(place) {
     history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
     return load().catch(fail);
   };
-  /** Filters apply while they are typed. */
+  /** Apply filters while they are being typed. */
   const type = (name, value) => {
     clearTimeout(typed);
     typed = setTimeout(() => change(name, value), TYPING_MS);
@@ -72,7 +72,7 @@ export async function episodes(place) {
     const text = hasWords(query) ? query.get("text") : null;
     const { view, ...filters } = Object.fromEntries(query);
     const found = await get("/api/episodes", { ...filters, text, sort, count: COUNT[viewOf(query)] });
-    if (mine !== asked) return; // a newer request was sent meanwhile
+    if (mine !== asked) return; // a newer request was sent in the meantime
     replace(
       views,
       Object.keys(COUNT).map((name) =>
@@ -103,7 +103,7 @@ export async function episodes(place) {
   };
 }
 
-/** Filters, which are closed on a narrow screen until they are needed: they would fill half of it. */
+/** The filters, collapsed at first on a narrow screen, because they would fill half of it. */
 function fold(fields, query) {
   const isUsed = [...query.keys()].some((name) => !["view", "sort", "down", "first"].includes(name));
   const details = h("details", { class: "fold" }, h("summary", {}, "Filters"), fields);
@@ -115,7 +115,7 @@ function fold(fields, query) {
   return details;
 }
 
-/** Placeholder and tooltip of what is typed freely. */
+/** Placeholder and tooltip of free-text filters. */
 const HINTS = {
   text: ["all of these words, such as next tap", 'Words match as prefixes; "in quotes" as a phrase'],
   query: [
@@ -126,7 +126,7 @@ const HINTS = {
 
 const viewOf = (query) => (Object.hasOwn(COUNT, query.get("view") ?? "") ? query.get("view") : "list");
 
-/** Punctuation alone, such as "*", is not a search term: all episodes match. */
+/** Punctuation alone, such as "*", is not a search term, so all episodes match. */
 const hasWords = (query) => /[\p{L}\p{N}]/u.test(query.get("text") ?? "");
 
 const isReading = (found) => found.searched !== null && found.searched[0] < found.searched[1];
@@ -169,7 +169,7 @@ function controls(query, found, change, typing) {
       ? [...found.labels, query.get("label")]
       : found.labels;
   return [
-    type("text", "Words", 26, "search"),
+    type("text", "Text", 26, "search"),
     type("query", "Query", 26, "search"),
     pick("label", "Label", labels, named),
     pick("outcome", "Outcome", OUTCOMES),
@@ -247,7 +247,7 @@ function rows(query, found, change) {
       ? placeholder(
           "filtered",
           `None of ${number(found.all)} episodes matches`,
-          "Loosen the filters above, or remove them all.",
+          "Relax or clear the filters above.",
           h("a", { class: "button", href: "/episodes" }, "Show all episodes"),
         )
       : placeholder("empty", "No episodes yet", "They appear here as they end.");
@@ -326,7 +326,7 @@ function rows(query, found, change) {
                           " ",
                           h(
                             "span",
-                            { class: "badge plain", title: "this episode was pruned; its scores are kept" },
+                            { class: "badge plain", title: "this episode was removed by pruning; only its scores were kept" },
                             "pruned",
                           ),
                         ]

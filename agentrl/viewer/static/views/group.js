@@ -38,7 +38,7 @@ export async function group(place, name) {
       h(
         "p",
         { class: "faint" },
-        "A bar on the left: other members of the group reached this state, too. The color below shows the advantage.",
+        "A bar on the left means that other members of the group also reached this state. The color below shows the advantage.",
       ),
       h(
         "div",
@@ -102,7 +102,7 @@ const link = (member) => `/episodes/${encodeURIComponent(member.id)}`;
 
 function cell(member, turn, t, met) {
   const title = [
-    `${met} others reached this state`,
+    `reached by ${met} other members`,
     turn.shown.replaceAll("<image>", ""),
     turn.reply,
     `reward ${signed(turn.reward)}, advantage ${signed(turn.advantage)}`,
@@ -138,7 +138,7 @@ function small(id, words) {
 
 function rewardBar(member, members) {
   const all = members.filter((m) => !m.void).map((m) => m.reward);
-  // All bars begin at zero: in the middle if a reward is negative, or the worst would look fullest.
+  // All bars begin at zero, which is in the middle if a reward is negative. Otherwise the worst reward would have the longest bar.
   const hasNegative = all.some((total) => total < 0);
   const zero = hasNegative ? 50 : 0;
   const scale = (100 - zero) / (Math.max(...all.map(Math.abs)) || 1);

@@ -1,11 +1,11 @@
-// What an action changed in the environment's info, and the whole of it.
+// The environment's info after an action, and what the action changed in it.
 import { fact, h, number } from "../lib/dom.js";
 
 const LONGEST = 200;
 const text = (value) => (value === undefined ? "absent" : JSON.stringify(value));
 const isTree = (value) => value !== null && typeof value === "object";
 
-/** [path, before, after] of what differs; a list of another length counts as a whole. */
+/** [path, before, after] of each difference; a list whose length changed counts as one difference. */
 function changes(before, after, path = "") {
   const isSame =
     isTree(before) &&
@@ -59,7 +59,7 @@ export function info(record, turn) {
     h(
       "details",
       { class: "whole" },
-      h("summary", {}, "All of it after the action"),
+      h("summary", {}, "Complete info after the action"),
       h("pre", { dir: "auto" }, JSON.stringify(after, null, 1)),
     ),
     h(

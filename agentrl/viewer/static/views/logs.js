@@ -34,7 +34,7 @@ export async function logs(place, chosen) {
             placeholder(
               "empty",
               "No logs",
-              "The job writes one; engines, workers and phones do, too, when it runs in Ray.",
+              "The job writes a log. If it runs in Ray, engines, workers and phones write logs, too.",
             ),
           ),
     );

@@ -1,4 +1,4 @@
-// The whole run at a glance.
+// Overview of a run.
 import { keep, query } from "../lib/address.js";
 import { axisChoice, axisOf, chart } from "../lib/chart.js";
 import {
@@ -36,13 +36,13 @@ const EVALUATION = {
 };
 
 /** Shown instead of a curve that is zero everywhere. */
-const NONE = { "Void episodes": "Void episodes: none so far." };
+const NONE = { "Void episodes": "No void episodes so far." };
 /** Delay after the last keystroke. */
 const TYPING_MS = 300;
-/** Up to this many phones without failures are listed; more are collapsed. */
+/** Maximum number of phones without failures to list; more are collapsed. */
 const FEW = 4;
 
-/** Number of wrong verdicts shown of an audit; its file has more. */
+/** Number of an audit's wrong verdicts to show; its file has more. */
 const WORST = 10;
 
 export async function overview(place) {
@@ -113,13 +113,13 @@ function withoutCurves(run) {
   if (run.job === "failed")
     return placeholder("empty", "The run failed before its first step", "The error is above.");
   if (run.job !== "stopped")
-    return placeholder("empty", "No curves yet", "They begin when the first training step has finished.");
+    return placeholder("empty", "No curves yet", "They appear after the first training step.");
   return placeholder("empty", "The run stopped before its first step", `Resume it with ${resume(run)}`);
 }
 
 const resume = (run) => `${run.command?.trim() || "agentrl train"} …/${run.name} --resume`;
 
-/** The error that ended the job, and what to do. */
+/** The error that ended the job, and how to resume it. */
 function failure(run) {
   if (!run.failure) return null;
   const { type, message, traceback, may_pass: mayPass } = run.failure;
@@ -212,7 +212,7 @@ function heading(run) {
   ];
 }
 
-/** Whether no episode has ended yet, but one may. */
+/** Whether no episode has ended yet, but episodes are expected. */
 const awaitsEpisodes = (run) => !run.count && !unplayed(run) && !["failed", "stopped"].includes(run.job);
 
 /** Whether the job trains on a data set, without episodes. */
@@ -338,7 +338,7 @@ function highlights({ label, best, worst, changed }) {
           h("h2", {}, worst.length ? "Best and worst episodes, " : "Episodes, ", named(label)),
           worst.length
             ? h("div", { class: "columns" }, rank("Best", best), rank("Worst", worst))
-            : rank(`All have reward ${signed(best[0].reward)}`, best),
+            : rank(`All have a reward of ${signed(best[0].reward)}`, best),
         )
       : null,
     changed.length
@@ -349,7 +349,7 @@ function highlights({ label, best, worst, changed }) {
           h(
             "p",
             { class: "faint" },
-            "The same seeds before and after training, the largest differences of the reward first. ",
+            "The same seeds before and after training, with the largest changes in reward first. ",
             h("a", { href: "/compare" }, "Compare all seeds"),
           ),
           h(
@@ -382,7 +382,7 @@ function thumbnail(one, when = "") {
   );
 }
 
-/** Every logged metric as a chart, in sections that are opened one by one, or found by name. */
+/** A chart for every logged metric, in sections that are opened one by one, or found by name. */
 class Metrics {
   constructor() {
     this.opened = new Map();
@@ -473,10 +473,10 @@ class Metrics {
     if (text !== this.text) return;
     this.matches ??= new Map();
     if (charts.length) draw(this.found, this.matches, charts, () => null, this.look);
-    else replace(this.found, text ? h("p", { class: "empty" }, "No metric has this in its name.") : null);
+    else replace(this.found, text ? h("p", { class: "empty" }, "No metric name contains this text.") : null);
   }
 
-  /** Draw all charts from the beginning, such as over another axis. */
+  /** Redraw all charts, for example over a different axis. */
   forget() {
     this.matches = null;
     for (const { drawn } of this.opened.values()) drawn.clear();
@@ -489,7 +489,7 @@ class Metrics {
   }
 }
 
-/** How well a reward agrees with the truth, and the worst cases with their last screens. */
+/** How often a reward agrees with the truth, and the worst cases with their last screens. */
 function audit({
   name,
   candidate,
@@ -515,9 +515,9 @@ function audit({
       "dl",
       { class: "facts" },
       fact("reward", candidate),
-      fact("accepted from", number(accept_at)),
+      fact("accept threshold", number(accept_at)),
       fact("truth", truth),
-      fact("true from", number(truth_at)),
+      fact("truth threshold", number(truth_at)),
       fact("episodes", number(episodes)),
       fact("not scored", number(failed), failed ? "bad" : ""),
       fact("agreement", within(agreement)),
@@ -587,7 +587,7 @@ function audit({
   );
 }
 
-/** Phones with failures first; many without are collapsed into one line, which can be opened. */
+/** The phones, those with failures first. Many phones without failures are collapsed into one line. */
 class Phones {
   constructor() {
     this.shown = h("div", { class: "scroll" });

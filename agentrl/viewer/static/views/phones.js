@@ -43,7 +43,7 @@ export async function phones(place) {
         placeholder(
           "empty",
           "No job is using phones now",
-          `${ended} While a job is running, its phones appear here.`.trim(),
+          `${ended} The phones of a running job appear here.`.trim(),
         ),
       );
       replace(large);
@@ -58,7 +58,7 @@ export async function phones(place) {
   setInterval(() => show().catch((error) => replace(large, notice(error.message))), LOOK_MS);
 }
 
-/** Each phone has one card, which is updated in place, so that images do not flicker. */
+/** One card per phone, updated in place so that images do not flicker. */
 function draw(wall, found, state, choose) {
   for (const phone of found) {
     let card = state.drawn.get(phone.name);
@@ -136,7 +136,7 @@ function enlarge(place, phone, close) {
   }
   view.free = phone.state === "free" && !phone.episode && !phone.host;
   view.cannot = phone.host
-    ? `The phone is on ${phone.host}, out of reach from here.`
+    ? `The phone is on ${phone.host} and cannot be reached from here.`
     : "The phone is in use. Wait until it is free.";
   view.picture.classList.toggle("free", view.free);
   const source = view.free

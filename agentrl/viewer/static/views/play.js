@@ -16,9 +16,9 @@ const SWIPES = {
 };
 const COMPASS = { left: "west", up: "north", down: "south", right: "east" };
 const TOUCHES = ["tap", "swipe", "long_press"];
-/** Fraction of the image's width: a shorter movement is a tap. */
+/** Fraction of the image's width below which a movement is a tap. */
 const STILL = 0.03;
-/** On touch screens, focusing the text field would open a keyboard over the image. */
+/** Touch screens, on which focusing the text field would open a keyboard over the image. */
 const touch = matchMedia("(pointer: coarse), (max-width: 700px)");
 
 export async function play(place, run) {
@@ -26,7 +26,7 @@ export async function play(place, run) {
     replace(
       place,
       h("h1", {}, "Play"),
-      placeholder("empty", "No episode is being played", "agentrl play ENV --browser starts one."),
+      placeholder("empty", "No episode is being played", "Start one with agentrl play ENV --browser."),
     );
     return;
   }
@@ -112,7 +112,7 @@ export async function play(place, run) {
   await go();
 }
 
-/** The parts of the page, which stay while their content changes. */
+/** Create the parts of the page, which are kept while their content changes. */
 function build() {
   const words = h("input", { class: "answer", "aria-label": "answer", autocomplete: "off" });
   const seed = h("input", {
@@ -165,7 +165,7 @@ function build() {
   return parts;
 }
 
-/** Show the inputs of a game; what each key answers. */
+/** Show the inputs of a game, and return the answer of each key. */
 function offer(page, inputs, answer) {
   const keys = {};
   const rows = [];
@@ -209,13 +209,13 @@ function offer(page, inputs, answer) {
     ]);
   if (inputs.tap) rows.push(["click or tap", "tap there"]);
   if (inputs.long_press) rows.push(["hold", "long press there"]);
-  if (inputs.swipe) rows.push(["drag", "swipe; Esc gives up"]);
+  if (inputs.swipe) rows.push(["drag", "swipe; Esc cancels"]);
   if (buttons.length)
     rows.push([
       buttons.length > 1 ? `1 to ${Math.min(9, buttons.length)}` : "1",
       "the buttons, in this order",
     ]);
-  rows.push(["Enter", "in the text field: answer"], ["U, Ctrl+Z", "undo the last turn"]);
+  rows.push(["Enter", "send the text as answer"], ["U, Ctrl+Z", "undo the last turn"]);
   replace(
     page.keys,
     rows.map(([key, does]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, does)]),
@@ -233,14 +233,14 @@ function show(page, now, answer) {
   page.undo.hidden = !now.human;
   page.end.hidden = isOver || !now.human;
   page.undo.disabled = Boolean(now.no_undo);
-  page.undo.title = now.no_undo || "Take the last turn back";
+  page.undo.title = now.no_undo || "Undo the last turn";
   page.end.disabled = !now.awaits_input;
   page.another.hidden = !(now.awaits_game || (now.human && now.awaits_input));
   const isPermanent = now.no_undo && !/^(there is no turn|the game is busy)/.test(now.no_undo);
   page.why.textContent = now.human && isPermanent ? `No undo: ${now.no_undo}.` : "";
   page.held.textContent =
     now.human && now.seed >= now.held_out_from
-      ? `Seeds from ${now.held_out_from} are held out for evaluation: a model is not trained on this game.`
+      ? `Seeds from ${now.held_out_from} on are held out for evaluation, so no model is trained on this game.`
       : "";
   page.how.hidden = !now.instructions;
   draw(page.screen, now, answer);
@@ -278,14 +278,14 @@ const bare = (reply) => /^<(action|answer)>([^<]*)<\/\1>$/.exec(reply)?.[2] ?? r
 const sum = (turns) => turns.reduce((total, turn) => total + turn.reward, 0);
 const status = (now) =>
   now.repeats
-    ? `Undoing: turn ${now.turns.length + 1} is played again…`
+    ? `Undoing: replaying turn ${now.turns.length + 1}…`
     : !now.human
       ? "Watching."
       : now.awaits_input
         ? hint(now.inputs)
         : "Wait…";
 
-/** The inputs that the game accepts besides typing. */
+/** Describe the inputs that the game accepts. */
 function hint(inputs) {
   const arrows = Object.keys(SIGNS).filter((name) => inputs[name]);
   const fingers = [inputs.tap && "tap", inputs.long_press && "hold", inputs.swipe && "swipe"]
@@ -308,7 +308,7 @@ function example(inputs) {
   return some.length ? `an action, such as ${some.join(" or ")}` : "your answer";
 }
 
-/** Instructions with their lists, and their answer formats as code. */
+/** Render instructions, with lists as lists and answer formats as code. */
 function rules(text) {
   const parts = [];
   let items = null;
@@ -343,7 +343,7 @@ function draw(screen, now, answer) {
     return picture;
   });
   const next = [...pictures, now.words ? textScreen(now.words, !pictures.length) : null];
-  // The old images stay until the new ones are loaded, so that nothing flickers.
+  // Keep the old images until the new ones are loaded, so that nothing flickers.
   screen.seen = now.seen;
   Promise.all(pictures.map((p) => p.firstChild.decode().catch(() => null))).then(() => {
     if (screen.seen !== now.seen) return;
@@ -355,7 +355,7 @@ function draw(screen, now, answer) {
   });
 }
 
-/** Turns pointer movements over an image into the touch that a preview shows. */
+/** Turn pointer movements over an image into touches, with a preview. */
 function listen(picture, image, inputs, answer) {
   const preview = h("svg", { "aria-hidden": "true" });
   const label = h("p", { class: "touch", role: "status" });
@@ -430,11 +430,11 @@ function listen(picture, image, inputs, answer) {
   });
 }
 
-/** How a game ended, beside the expert's, and what to do with it. */
+/** The result of a game next to the expert's, and a command that trains on it. */
 function result(now) {
   const { ended, expert } = now;
   if (!ended.id)
-    return ended.error ? notice(ended.error) : notice("No turn was played, so nothing is recorded.", "plain");
+    return ended.error ? notice(ended.error) : notice("No turn was played, so nothing was recorded.", "plain");
   const columns = [[now.human ? "you" : "player", ended], ...(expert?.id ? [["expert", expert]] : [])];
   const names = [...new Set(columns.flatMap(([, game]) => Object.keys(game.metrics)))];
   const row = (name, of) =>

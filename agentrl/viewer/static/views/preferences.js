@@ -1,10 +1,10 @@
-// Two episodes of a group side by side, of which a person chooses the better one.
+// Show two episodes of a group side by side, so that a person can choose the better one.
 import { get, h, notice, post, replace, placeholder } from "../lib/dom.js";
 import { picture, screenText, textScreen } from "../lib/picture.js";
 
 const WIDTH = 192;
 
-/** What a key decides, as the buttons do. */
+/** The keys for the buttons' decisions. */
 const decisions = {};
 
 function forget() {
@@ -28,7 +28,7 @@ async function showNext(place) {
     { class: "faint" },
     `${done} compared, ${left} left. Rewards are hidden. `,
     h("code", {}, "agentrl pairs RUN pairs.jsonl --by choice"),
-    " makes training data of what you choose.",
+    " turns your choices into training data.",
   );
   if (!pair) {
     replace(
@@ -37,8 +37,8 @@ async function showNext(place) {
       about,
       placeholder(
         "empty",
-        "No two episodes of a group are left to compare",
-        done ? "All have been compared." : "A job that plays groups of episodes records them.",
+        "There are no episodes left to compare",
+        done ? "All pairs have been compared." : "Jobs that play groups of episodes record pairs to compare.",
       ),
     );
     return;
@@ -48,7 +48,7 @@ async function showNext(place) {
   const decide =
     (better, worse, skipped = false) =>
     async () => {
-      forget(); // until the next pair is shown: one choice for each
+      forget(); // until the next pair is shown, so that each pair gets only one choice
       try {
         await post("/api/choices", { better: better.id, worse: worse.id, skipped });
         await showNext(place);
@@ -94,7 +94,7 @@ const side = (name, episode) =>
     seen(episode.final),
   );
 
-/** The screens of an observation, with its text and the reply to it beside them. */
+/** The screens of an observation, with its text and the reply next to them. */
 const seen = ({ frames, shown }, mark, reply) =>
   h(
     "div",
@@ -108,6 +108,6 @@ const seen = ({ frames, shown }, mark, reply) =>
     ),
   );
 
-/** The screens of an observation; the touch is on the last one, which the action saw. */
+/** The screens of an observation; the touch is drawn on the last one, to which the action refers. */
 const shots = (frames, mark = null) =>
   frames.map((id, i) => picture(id, i === frames.length - 1 ? mark : null, { width: WIDTH }));

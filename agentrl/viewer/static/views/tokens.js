@@ -2,13 +2,13 @@
 import { capitalized, counted, get, h, notice, number, replace, share, signed } from "../lib/dom.js";
 
 const cache = new Map();
-/** By name in the address; the first is the default. */
+/** The colorings by their name in the address; the first is the default. */
 export const COLORINGS = { logprob: "log-probability", advantage: "advantage", version: "version" };
 
 export const NOT_RECORDED =
-  "The run did not record which other tokens were probable: rollout.top_logprobs=10 does.";
+  "The run did not record alternative tokens. Set rollout.top_logprobs=10 to record them.";
 
-/** Prompt and reply of a turn, token by token. */
+/** Load the prompt and reply of a turn, token by token. */
 export async function turnTokens(record, turn) {
   const path = `/api/episodes/${encodeURIComponent(record.id)}/turns/${turn + 1}`;
   if (!cache.has(path)) cache.set(path, await get(path));
@@ -45,7 +45,7 @@ export async function tokensOf(place, record, turn, coloring, choose) {
           { class: "tokens", dir: "ltr" },
           found.reply.map((token) => piece(token, record.played[turn], coloring, shown)),
         )
-      : h("p", { class: "empty" }, "No tokens: a person or a script answered."),
+      : h("p", { class: "empty" }, "There are no tokens because a person or a script played."),
     found.note && found.reply.length ? h("p", { class: "faint" }, found.note) : null,
     found.reply.length && !found.has_top ? h("p", { class: "faint" }, NOT_RECORDED) : null,
     found.reply.length ? legend(found.reply, record.played[turn], coloring) : null,
@@ -126,7 +126,7 @@ function piece(token, turn, coloring, shown) {
   return piece;
 }
 
-/** The most probable tokens, with the sampled one, and what is left for all others. */
+/** The most probable tokens, the sampled one, and the remaining probability of all others. */
 function alternatives(token) {
   const isListed = token.top.some((other) => other.id === token.id);
   const listed = isListed ? token.top : [...token.top, token];
