@@ -36,9 +36,9 @@ _SETTINGS = [
     "run.frames=none", "logging=[file]",
 ]  # fmt: skip
 _TINY: Mapping[str, Any] = {"critic": {"lr": 1e-3}, "implicit_reward": {"lr": 1e-4}}
-"""A hundred times the default learning rates, as for the policy: the tiny model needs them."""
+"""The tiny model needs a hundred times the default learning rates, here as for the policy."""
 _OTHERS: Mapping[str, Mapping[str, Any]] = {
-    # As in `configs/number_game.yaml`: each pick is rewarded immediately.
+    # As in `configs/number_game.yaml`, each pick is rewarded immediately.
     "state_grpo, discount 0": {"name": "state_grpo", "discount": 0.0},
     "turn_grpo, discount 0": {"name": "turn_grpo", "discount": 0.0},
 }
@@ -67,7 +67,7 @@ def main() -> None:
     before = _result(out, "warm", warm, options.games)
     print(f"warm start: {_shown(before)}\n")
     found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in asked}
-    for seed in range(options.seeds):  # seed by seed, so that a partial table is fair
+    for seed in range(options.seeds):  # one seed at a time, so that a partial table is fair
         for name in asked:
             job = _job(base, name, seed, options.steps, out / "warm" / "model")
             result = _result(out, f"{name.replace(', discount ', '-')}-{seed}", job, options.games)

@@ -258,7 +258,7 @@ async def _play(
         aside = {row.serial for row in stats if row.quarantined}
         while (
             aside and time.monotonic() < until
-        ):  # each phone once, as the faults continue meanwhile
+        ):  # check each phone once, because faults continue in the meantime
             await asyncio.sleep(0.2)
             aside &= {row.serial for row in pool.stats() if row.quarantined}
         ledger.never_back = sorted(aside)
@@ -315,11 +315,11 @@ def _check(ledger: Ledger, episode: Episode, config: Config) -> None:
 def _tell(
     console: Console, ledger: Ledger, stats: Sequence[Any], watch: Watch, memory: Memory
 ) -> int:
-    table = Table("games", "", title="The ledger")
+    table = Table("games", "", title="Outcomes")
     for name, value in (
-        ("asked for", ledger.asked),
+        ("requested", ledger.asked),
         ("finished", ledger.finished),
-        ("played, void ones among them", ledger.attempts),
+        ("played, including void games", ledger.attempts),
         ("lost", len(ledger.lost)),
         ("counted twice", len(ledger.twice)),
         *((f"void: {why}", count) for why, count in ledger.void.most_common()),
@@ -342,8 +342,8 @@ def _tell(
         )
     console.print(shelf)
     console.print(
-        f"{watch.calls} calls to phones; the worst ended {watch.worst_s:.2f} s after its deadline "
-        f"({watch.worst or 'none was late'})",
+        f"{watch.calls} calls to phones; the latest ended {watch.worst_s:.2f} s after its deadline "
+        f"({watch.worst or 'no call was late'})",
         highlight=False,
     )
     broken = [
@@ -353,7 +353,7 @@ def _tell(
             ("counted twice", ledger.twice),
             ("wrong screens", ledger.wrong_screens),
             ("wrong rewards", ledger.wrong_rewards),
-            ("never back from quarantine", ledger.never_back),
+            ("did not return from quarantine", ledger.never_back),
         )
         for one in which[:_MOST_TOLD]
     ]
@@ -361,11 +361,11 @@ def _tell(
         broken.append(f"a call was {watch.worst_s:.1f} s late: {watch.worst}")
     for name in memory.seen:
         early, late = memory.growth(name)
-        console.print(f"memory, {name}: {early:.0f} MB, at the end {late:.0f} MB", highlight=False)
+        console.print(f"memory of {name}: {early:.0f} MB, then {late:.0f} MB", highlight=False)
         if len(memory.seen[name]) >= _FEWEST_LOOKS and late > early * (1 + _MOST_GROWTH):
             broken.append(f"memory of {name} grew from {early:.0f} to {late:.0f} MB")
     for complaint in broken:
-        console.print(f"[red]broken:[/] {complaint}", highlight=False)
+        console.print(f"[red]failed:[/] {complaint}", highlight=False)
     return 1 if broken else 0
 
 

@@ -74,7 +74,7 @@ def trl_boxed(completions: Sequence[Any], solution: Sequence[str], **_: Any) -> 
 
 
 def trl_text(completions: Sequence[str], solution: Sequence[str], **_: Any) -> list[float]:
-    """Compare the boxed answer of plain-text completions, as for plain-text prompts."""
+    """Compare the boxed answer of completions that are plain text rather than messages."""
     return [float(_boxed(r) == s.strip("$")) for r, s in zip(completions, solution, strict=True)]
 
 

@@ -34,7 +34,7 @@ OURS = "ours, by adbutils"
 SCREENSHOT = "adbutils' screenshot()"
 DELAY_MS = 100
 IN_A_ROW = 5
-"""Number of frames and commands before the next method's turn."""
+"""Number of frames and commands before switching to the next method."""
 Way = tuple[Callable[[], object] | None, Callable[[], object]]
 """Functions that run one command and capture one frame."""
 Medians = dict[str, tuple[float | None, float]]

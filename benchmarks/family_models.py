@@ -4,7 +4,7 @@ The architectures are transformers' own, built from their configuration classes.
 small: bytes, a few merged pieces and the family's special tokens.
 """
 
-# ruff: noqa: RUF001 (the bars in DeepSeek's tokens are wide ones)
+# ruff: noqa: RUF001 (DeepSeek's tokens contain full-width bars)
 from __future__ import annotations
 
 import shutil

@@ -201,7 +201,7 @@ def _dpo(folder: Path, scratch: Path, batch: int) -> tuple[Callable[[int], float
         names = ("prompt_ids", "chosen_ids", "rejected_ids")
         return [dict(zip(names, row, strict=True)) for row in _answers(number, batch)]
 
-    # The constructor needs a data set of texts to encode, which is not used.
+    # The constructor requires a data set to encode, which is not used.
     text = [{"prompt": "a", "chosen": "b", "rejected": "c"}] * batch
     trainer = _trainer("DPO", folder, scratch, text, model=str(folder))
     learner = _learner(folder, DPOConfig())

@@ -116,7 +116,7 @@ class Client:
         return source.randbytes(source.choice((0, 1, 5, 30, 300)))
 
     def _damaged(self, data: bytes) -> bytes:
-        """Corrupt few packets, because a phone drops the connection at the first invalid packet."""
+        """Corrupt only a few packets, as a phone disconnects at the first invalid packet."""
         source = self._random
         if source.random() > 0.002:
             return data
@@ -267,12 +267,12 @@ def _note_memory(ledger: Ledger, count: int) -> None:
 
 def table(ledgers: dict[str, Ledger]) -> Table:
     """Build the printed table."""
-    rows = Table("what", *ledgers, title="Packets that mean no good")
+    rows = Table("what", *ledgers, title="Random, valid and corrupted packets")
     rows.add_row("packets", *(f"{one.packets:,}" for one in ledgers.values()))
     rows.add_row("packets/s", *(f"{one.packets / one.seconds:,.0f}" for one in ledgers.values()))
     rows.add_row("connections", *(f"{one.connections:,}" for one in ledgers.values()))
     memory = [" ".join(f"{mb:.0f}" for mb in one.memory_mb) for one in ledgers.values()]
-    rows.add_row("memory at every tenth, MB", *memory)
+    rows.add_row("memory after each tenth of the packets, MB", *memory)
     rows.add_row("growth, MB", *(f"{growth_mb(one):.1f}" for one in ledgers.values()))
     for kind in sorted({kind for one in ledgers.values() for kind in one.refused}):
         rows.add_row(kind, *(f"{one.refused[kind]:,}" for one in ledgers.values()))

@@ -168,7 +168,7 @@ def main() -> None:
         table = Table("engine", "replies", "tokens/s", "peak memory", title="Rollouts, median")
         for engine in options.engines.split(","):
             if engine == "vllm" and find_spec("vllm") is None:
-                console.print("vLLM is not installed: no row for it")
+                console.print("vLLM is not installed, so it has no row")
                 continue
             rollout = answered(folder, size, samples, engine, options.rollouts)
             table.add_row(engine, *asyncio.run(rollout))

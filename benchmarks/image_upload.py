@@ -4,7 +4,7 @@
 
 For tiny models of the vision families, measures the seconds of one CPU core to build the tensors of
 27 screens of 364x616 pixels, and the bytes to upload. The device converts 8-bit values to floats.
-Both ways alternate within one process; compare ratios, not times.
+Both methods alternate within one process; compare ratios, not times.
 """
 
 import argparse

@@ -101,14 +101,14 @@ class Job:
         end = time.monotonic() + _LEFT_S
         while left := [*self._processes(session), *phones()]:
             if time.monotonic() > end:
-                raise SystemExit(f"left of a killed job: {left}")
+                raise SystemExit(f"left behind by a killed job: {left}")
             time.sleep(0.2)
 
     def _processes(self, session: int) -> Iterator[str]:
         """Yield the job's processes, except an adb server, which others may use as well.
 
         Processes are found by mark or session: a process that sets its title may overwrite the
-        mark, and some processes start a session of their own.
+        mark, and some processes start a new session.
         """
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -145,7 +145,8 @@ def main() -> int:
         is_exact = arguments.job == "local"
         failures, left = differences(whole, again, is_exact=is_exact), arguments.kills
         steps = len(metrics(whole))
-        print(f"not killed, twice: {'; '.join(failures) or 'equal'}; {lasts:.0f} s, {steps} steps")
+        same = "; ".join(failures) or "equal"
+        print(f"two uninterrupted runs: {same}; {lasts:.0f} s, {steps} steps")
         while left > 0:
             run = Path(folder) / f"killed-{left}"
             struck = job.strike(run, min(arguments.each, left), lasts, moments)

@@ -2,8 +2,8 @@
 
     python benchmarks/memory_table.py
 
-For each model and way of training, two ranks are simulated; with more ranks, sharded memory is
-divided accordingly. Engines share the ranks' GPUs, or one engine has 1, 2, 4 or 8 GPUs of its own,
+For each model and training method, two ranks are simulated; with more ranks, sharded memory is
+divided accordingly. Engines share the ranks' GPUs, or one engine has 1, 2, 4 or 8 separate GPUs,
 whichever needs fewer GPUs. A star means that weights, gradients and optimizer state are in CPU
 memory (`train.offload=true`), where that saves GPUs. Micro-batches have 8,192 tokens, contexts
 2,048.

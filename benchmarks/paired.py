@@ -45,11 +45,11 @@ def rows(run: Path, metric: str | None = None) -> list[Sequence[str]]:
         name for name in ("sampled", "greedy") if {f"before {name}", f"after {name}"} <= set(games)
     ]
     if not decodings:
-        raise SystemExit(f"{run}: no evaluations before and after training; has it finished?")
+        raise SystemExit(f"{run} has no evaluations before and after training; has it finished?")
     metrics = next(iter(games[f"before {decodings[0]}"].values()))
     metric = metric or next(name for name in DEFAULT_METRICS if name in metrics)
     if metric not in metrics:
-        raise SystemExit(f"{run}: no metric {metric!r}; there are {', '.join(metrics)}")
+        raise SystemExit(f"{run} has no metric {metric!r}; choose from {', '.join(metrics)}")
     table: list[Sequence[str]] = []
     for decoding in decodings:
         before, after = (

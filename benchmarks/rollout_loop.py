@@ -348,7 +348,7 @@ def _run(case: Case, tree: Path, model: Path, phones: list[int]) -> Result:
     command = [sys.executable, str(HERE), "--case", case.name, "--model", str(model)]
     command += ["--phones", *map(str, phones)]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
-    # Also set cwd: the phones' process prefers the agentrl in its working directory.
+    # Also set cwd, because the phones' process prefers the agentrl in its working directory.
     done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, check=True)
     return Result(**json.loads(done.stdout.splitlines()[-1]))
 

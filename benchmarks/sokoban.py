@@ -94,7 +94,7 @@ def speeds(python: Path, seconds: float) -> Table:
 
 
 def ask(python: Path, job: Mapping[str, Any]) -> Any:
-    """Run a job with gym-sokoban in its own environment."""
+    """Run a job with gym-sokoban in its virtual environment."""
     done = subprocess.run(
         [python, "-W", "ignore", THEIRS],
         input=json.dumps(job),

@@ -66,7 +66,7 @@ def main() -> None:
         # Measure this first: peak memory includes everything that ran before.
         console.print(watched(folder, model_adapter, options.updates))
         works = {
-            "32 pictures, 8 answers of 8 tokens": answers(model_adapter, 32, 8, 8),
+            "32 images, 8 replies of 8 tokens": answers(model_adapter, 32, 8, 8),
             f"8 siblings, {turns} turns, one conversation each": conversations(
                 model_adapter, 8, turns
             ),
@@ -100,7 +100,7 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
     theirs = None
     # TRL must not find an existing process group when it starts.
     if find_spec("trl") is None:
-        report.append(f"TRL is not installed (pip install trl=={RELEASE}): no comparison")
+        report.append(f"TRL is not installed (pip install trl=={RELEASE}), so it is not compared")
     else:
         theirs = Theirs(folder, scratch / "trl", shown, size, steps)
         found = relative(*theirs.gradients())

@@ -172,7 +172,7 @@ def write_metrics(run: Path) -> Path:
 
 
 def _first(folder: Path, path: str) -> tuple[float, float, float, float]:
-    """Return seconds until a new server is up, answers and has its data; and its memory."""
+    """Return the seconds until a new server is up, responds and has data, and its memory."""
     started = time.perf_counter()
     with served(folder) as (url, pid):
         up = time.perf_counter() - started

@@ -117,7 +117,7 @@ def test_paired_games_of_one_run_show_the_gain_from_training(tmp_path):
         assert cell in sampled
     assert "+0.000 to +0.000" in greedy
     assert "-9.000" in run("paired", tmp_path, "--metric", "reward")
-    with pytest.raises(AssertionError, match="no metric 'luck'; there are reward, success"):
+    with pytest.raises(AssertionError, match="no metric 'luck'; choose from reward, success"):
         run("paired", tmp_path, "--metric", "luck")
 
 
@@ -193,7 +193,7 @@ def test_trainer_benchmark_runs_with_or_without_trl():
     said = run("trainer", "--rounds=1", "--updates=2", "--steps=2", "--turns=4")
     assert re.search(r"memory: [\d.]+ MB after 2 updates", said)
     for row in (
-        "32 pictures, 8 answers of 8 tokens",
+        "32 images, 8 replies of 8 tokens",
         "ours",
         "ours, half of the groups have zero advantage",
     ):
@@ -225,7 +225,7 @@ def test_every_game_of_a_chaos_run_is_accounted_for(adb_server):
     said = run("chaos", "--phones=2", "--minutes=0.1")
     asked, finished, screens = (
         int(re.search(rf"{what} *│ (\d+) ", said)[1])
-        for what in ("asked for", "finished", "screens compared")
+        for what in ("requested", "finished", "screens compared")
     )
     assert asked == finished >= 4
     assert screens == 19 * finished  # ten rounds and nine button presses between them

@@ -92,7 +92,7 @@ def _converted(batch: Batch, convert: Callable[[Tensor], Tensor]) -> Batch:
 
 
 _READ_AS_LISTS = ("image_tokens", "image_index")
-"""Fields that stay on the CPU: reading them from a GPU would wait for its pending work."""
+"""Fields that stay on the CPU, because reading them from a GPU would wait for its pending work."""
 
 
 def sequence_order(rows: Sequence[Sequence[PrefixTree]]) -> list[int]:

@@ -75,8 +75,8 @@ def pack_rows(
         fill: whether trees share rows; otherwise each has its own.
 
     Returns:
-        [micro-batches][rows][trees]. If memory is insufficient, the first micro-batch already
-        fails. Deterministic.
+        [micro-batches][rows][trees], the largest first, so that insufficient memory shows in the
+        first micro-batch. Deterministic.
     """
     # First-fit decreasing: a micro-batch's first tree is its longest and sets its width.
     batches: list[list[list[PrefixTree]]] = []

@@ -33,7 +33,8 @@ class PrefixTree:
         """Return int64[length], the position where each token's subtree ends."""
         result = np.zeros(self.length, dtype=np.int64)
         for path in self.paths.values():
-            # Sequences are in depth-first order: the last that contains a token ends its subtree.
+            # Sequences are in depth-first order, so the last one that contains a token ends its
+            # subtree.
             result[path] = path[-1] + 1
         return result
 

@@ -88,7 +88,7 @@ class LayoutCosts:
         return prefix_tree.attention_pairs(np.concatenate(ends), self.packing.attention_block)
 
     def of_micro_batch(self, rows: Rows) -> float:
-        """Return the cost of one pass of one rank."""
+        """Return the cost of one rank's pass over a micro-batch."""
         images = sum(self._of_images(tree) for row in rows for tree in row)
         lengths = [sum(tree.length for tree in row) for row in rows]
         return images + sum(

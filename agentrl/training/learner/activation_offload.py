@@ -36,7 +36,7 @@ def _keeping(
     checkpoint: Callable[..., Any], keep: Callable[[], AbstractContextManager[Any]]
 ) -> Callable[..., Any]:
     def call(function: Callable[..., Any], *args: Any) -> Any:
-        # The checkpoint's own hooks replace these inside the layer, so they see only its inputs.
+        # The checkpoint's own hooks apply inside a layer, so these hooks see only its inputs.
         with keep():
             return checkpoint(function, *args)
 

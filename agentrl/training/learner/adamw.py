@@ -1,6 +1,6 @@
 """AdamW on plain tensors: torch's fused version, and a compact one for low-precision state.
 
-8-bit moments need bitsandbytes (extra `qlora`), which only this file and `four_bit_weights` import.
+8-bit moments need bitsandbytes (extra `qlora`), imported only here and in `four_bit_weights`.
 """
 
 import math

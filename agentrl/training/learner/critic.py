@@ -28,7 +28,7 @@ class ValueModel(Backbone):
         super().__init__(policy, model_adapter)
         size = self.policy.config.get_text_config().hidden_size
         self.head = nn.Linear(size, 1, dtype=self.policy.dtype)
-        # Start at zero: a random head's outputs would add noise to every advantage.
+        # Start at zero, because a random head's outputs would add noise to every advantage.
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         # Free the vocabulary-sized output head.
@@ -43,7 +43,7 @@ class ValueModel(Backbone):
         mine, own = self.slice.mine(positions, batch.token_ids.shape[1])
         found = self.slice.joined(values[own], mine)
         count = len(batch.logit_positions)
-        # Copies: FSDP does not support views as outputs of a forward pass.
+        # Return copies, because FSDP does not support views as outputs of a forward pass.
         return found[:count].clone(), found[count:].clone()
 
 
@@ -94,7 +94,7 @@ class Critic:
             assert inputs.values is not None, "score_tokens computed them"
             assert inputs.returns is not None, "the algorithm's advantages have returns"
             values: Tensor = self.model.module(micro.batch)[0]
-            # Log the plain error: the loss is halved and clipped.
+            # Log the plain error, because the loss is halved and clipped.
             error = (values.detach() - inputs.returns).square()
             metrics.add({"value_error": error}, micro.counts_in_metrics, count="values")
             return value_loss(values, inputs.values, inputs.returns, self._config.clip)

@@ -1,7 +1,7 @@
 """Frozen 4-bit base weights (QLoRA, arXiv:2305.14314), using bitsandbytes.
 
-Only this module imports bitsandbytes (extra `qlora`). The weights are replicated,
-not sharded.
+Only this module and `adamw` import bitsandbytes (extra `qlora`). The weights are replicated, not
+sharded.
 """
 
 import math
@@ -34,7 +34,7 @@ def replace_linear_layers(policy: nn.Module, names: Iterable[str]) -> None:
             device="meta",
         )
         layer.weight, layer.bias = plain.weight, plain.bias
-        # Otherwise it repacks weights for some CPUs, in a layout that cannot be saved.
+        # Otherwise bitsandbytes repacks weights on some CPUs, in a layout that cannot be saved.
         layer.support_avx512bf16_for_cpu = False
         policy.set_submodule(name, layer)
 

@@ -61,7 +61,7 @@ class ImplicitReward:
         total = self._batcher.backward(
             samples, lambda micro: self.model.module(micro.batch, self._temperature).logprobs
         )
-        # `summed` has the gradient of the cross-entropy, but not its value. All that matters is
-        # whether it is finite: 0 * inf and 0 * nan pass that on.
+        # `summed` has the gradient of the cross-entropy, but not its value. Adding 0 * summed
+        # makes the returned norm NaN if the sum is not finite.
         summed, grad_norm = self.optimizer.step(self._config.lr, total)
         return grad_norm + 0.0 * summed

@@ -171,7 +171,7 @@ class Learner:
         metrics = MetricAccumulator(self._rank)
         orders = self._shuffled(samples, self.version if step is None else step)
         compared = {}
-        # Compare first: after an optimizer step, learner and engine weights differ.
+        # Compare first, because learner and engine weights differ after an optimizer step.
         if self._settings.train.compare_engine:
             compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
         self._train_on(samples, orders, metrics, coefficient)
@@ -294,8 +294,8 @@ class Learner:
             # A wrong shape would be broadcast silently.
             if result.loss.shape != logprobs.shape:
                 raise ValueError(
-                    f"it returned shape {list(result.loss.shape)}, must be "
-                    f"{list(logprobs.shape)}: one number for each token"
+                    f"it returned shape {list(result.loss.shape)}, but must return "
+                    f"{list(logprobs.shape)}, one number per token"
                 )
         loss, values = result.loss, {"clip_share": result.clipped, "entropy": entropy}
         if settings.importance_correction.kind != "none":
@@ -387,7 +387,7 @@ class Learner:
         Returns:
             The weights' checksum if `train.check_weights` is set, else None; see `join_digests`.
         """
-        # A restarted engine cannot join the existing group: process groups cannot grow.
+        # A restarted engine cannot join the existing group, because process groups cannot grow.
         if self._sender is not None and self._sender.members != link.members:
             self._sender.close()
             self._sender = None
@@ -404,7 +404,7 @@ class Learner:
         """Read weights written by `save_weights` or `export`; optimizers are unchanged.
 
         Raises:
-            ConfigError: the weights belong to another model, or the file holds no weights.
+            ConfigError: the weights belong to a different model, or the file contains no weights.
         """
         self._policy.load(path)
 
@@ -446,8 +446,8 @@ class Learner:
         fits = copies_fit(self._rank.gather(here).tolist())
         if not fits and self._rank.number == 0:
             _log.warning(
-                "checkpoint.asynchronous: %.1f GB per rank do not fit into the memory of their "
-                "machines; training waits until the checkpoint is written",
+                "checkpoint.asynchronous: copies of the ranks' states (%.1f GB each) do not fit "
+                "into CPU memory, so training waits until the checkpoint is written",
                 own / 1e9,
             )
         return fits
@@ -466,7 +466,7 @@ class Learner:
         If the state was saved during a warm start, call `begin_offline` first.
 
         Raises:
-            ConfigError: the state is broken, or belongs to another model or job.
+            ConfigError: the state is broken, or belongs to a different model or job.
         """
         self.version = learner_state.restore(self._models, folder)
 

@@ -29,7 +29,7 @@ from agentrl.training.learner.network.backbone import Backbone
 from agentrl.training.learner.network.logprob_model import LogprobModel
 
 _SIOCGIFADDR = 0x8915
-"""Linux ioctl that returns an interface's IPv4 address (netdevice(7))."""
+"""Linux ioctl that returns an interface's IPv4 address; see netdevice(7)."""
 _CLOSE_S = 10.0
 """Seconds that a rank gets to deliver its logs before it is killed."""
 _NOTICE_S = 3.0
@@ -59,7 +59,7 @@ def _on_all(
 
 
 class LearnerGroup:
-    """Ranks in Ray actors; each call runs on all ranks at the same time.
+    """Learner ranks in Ray actors; each call runs on all ranks at the same time.
 
     Args:
         actors: rank 0 first.
@@ -194,7 +194,7 @@ class LearnerGroup:
         """Wait for all results. Raise the first failure immediately: others may wait for that rank.
 
         Raises:
-            LearnerLost: a rank died or did not answer in time.
+            LearnerLost: a rank died or did not respond in time.
             LearnerError: a rank failed.
         """
         import ray
@@ -205,7 +205,7 @@ class LearnerGroup:
             left = max(0.0, deadline - time.monotonic())
             done, pending = ray.wait(pending, num_returns=1, timeout=left)
             if not done:
-                raise LearnerLost(f"the learner did not answer within {self._deadline_s:g} s")
+                raise LearnerLost(f"the learner did not respond within {self._deadline_s:g} s")
             try:
                 self._get(done[0], references.index(done[0]))
             except LearnerLost:
@@ -233,7 +233,7 @@ class LearnerGroup:
                     ray.get(reference)
                 except ray.exceptions.RayActorError as error:
                     raise _died(references.index(reference), error) from None
-                except Exception:  # also a consequence of the death
+                except Exception:  # also caused by the rank's death
                     continue
 
     def _get(self, reference: Any, rank: int) -> Any:
@@ -252,7 +252,7 @@ class LearnerGroup:
             raise _died(rank, error) from None
         except ray.exceptions.RayError as error:
             raise LearnerLost(
-                f"rank {rank} of the learner is lost: {ray_cluster.short_reason(error)}"
+                f"rank {rank} of the learner was lost: {ray_cluster.short_reason(error)}"
             ) from error
 
 

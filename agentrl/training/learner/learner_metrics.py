@@ -15,7 +15,7 @@ from agentrl.types import TokenSequence
 
 MAX_COMPARED_SAMPLES = 32
 MAX_COMPARED_TOKENS = 16_384
-"""Limits of the comparison with the engine; the first sample is compared however long it is."""
+"""Limits of the comparison with the engine; the first sample is compared even if it is longer."""
 
 
 class MetricAccumulator:
@@ -68,7 +68,7 @@ class MetricAccumulator:
         A collective call.
         """
         names = list(self._sums)
-        # Sum all in one collective call. Without names, no rank makes it.
+        # Sum everything in one collective call. Without names, no rank makes the call.
         totals = (
             self._rank.sum(torch.stack([self._sums[n] for n in names])).tolist() if names else []
         )

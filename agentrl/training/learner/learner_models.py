@@ -93,7 +93,7 @@ class LearnerModels:
         """Names of the models that have copied the policy: `reference`, `critic`, `implicit`."""
 
     def prepare_rl(self) -> None:
-        """Let models that have not copied the policy yet copy its current weights.
+        """Copy the policy's current weights into the models that have not copied it yet.
 
         Called before every step, so that the copies are made after a warm start.
         """
@@ -102,7 +102,7 @@ class LearnerModels:
             self.initialized.add("reference")
         for name, copy in self.trained_copies().items():
             if name not in self.initialized:
-                # A critic's value head stays zero: the policy has none to copy.
+                # A critic's value head stays zero, because the policy has no value head to copy.
                 copy.model.copy_from(self.policy)
                 self.initialized.add(name)
 
@@ -221,4 +221,4 @@ def _note_without_effect(train: TrainConfig, optim: OptimConfig) -> None:
         ("optim.offload_moments", optim.offload_moments),
     ):
         if is_set:
-            _log.warning("%s=true: has no effect, as everything is in CPU memory", key)
+            _log.warning("%s=true has no effect because everything is already in CPU memory", key)

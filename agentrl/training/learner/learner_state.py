@@ -71,7 +71,7 @@ def restore(models: LearnerModels, folder: Path) -> int:
         The version of the weights.
 
     Raises:
-        ConfigError: the state is broken, belongs to another model or job, or was saved during
+        ConfigError: the state is broken, belongs to a different model or job, or was saved during
             supervised training, which `models` has not begun.
     """
     plain = sharded_checkpoint.read_plain(folder)
@@ -87,15 +87,15 @@ def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> i
     trained = set(plain["parts"])
     if "supervised" in trained and models.offline is None:
         raise ConfigError(
-            "this state was saved during supervised training: call begin_offline first"
+            "this state was saved during supervised training; call begin_offline first"
         )
-    # Keep a saved reference model even if it is not needed now: the next checkpoint must have it.
+    # Keep a saved reference model even if it is not needed now, so that the next checkpoint has it.
     if plain["reference"] and models.reference is None:
         models.reference = models.make_reference()
     if plain["version"] and models.algorithm.requirements().reference and not plain["reference"]:
         _log.warning(
-            "%s: has no reference model, as it was saved with algorithm.kl.add_to=none: the KL is "
-            "measured against the model as it is now",
+            "%s: the KL divergence is measured against the current model, because this checkpoint "
+            "was saved with algorithm.kl.add_to=none and has no reference model",
             folder,
         )
     saved = {
@@ -103,7 +103,7 @@ def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> i
         "critic": plain["critic_began"],
         "implicit": "implicit" in trained,
     }
-    # Set this before reading the tensors: only initialized models are part of the state.
+    # Set this before reading the tensors, because only initialized models are part of the state.
     models.initialized = {name for name, was in saved.items() if was}
     rng = torch.get_rng_state()
     sharded_checkpoint.read_into(folder, models.state_tensors() | {"rng": rng}, POLICY)
@@ -119,7 +119,7 @@ def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
     """Check that a state belongs to a model, without reading its weights.
 
     Raises:
-        ConfigError: the state belongs to another model, has different adapters, or is broken.
+        ConfigError: the state belongs to a different model, has different adapters, or is broken.
     """
     try:
         _check_same(sharded_checkpoint.read_plain(folder)["job"], _LORA, _lora_identity(lora))
@@ -149,19 +149,20 @@ def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
 def _check_same(job: Mapping[str, Any], key: str, value: str) -> None:
     if job[key] != value:
         raise ConfigError(
-            f"this checkpoint belongs to another job: it has {key}={job[key]!r}, this one {value!r}"
+            f"this checkpoint belongs to a different job: it was saved with {key}={job[key]!r}, "
+            f"but this job has {key}={value!r}"
         )
 
 
 def _incomplete(folder: Path, error: Exception) -> ConfigError:
     return ConfigError(
-        f"{folder}: is incomplete: {error!r}. Remove this checkpoint to use an earlier one."
+        f"{folder}: this checkpoint is incomplete: {error!r}. Remove it to use an earlier one."
     )
 
 
 def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise TypeError(f"{value!r} is not a count")
+        raise TypeError(f"{value!r} is not a non-negative integer")
     return value
 
 
@@ -186,5 +187,5 @@ def _moments(moments: str, tensor: int) -> str:
 
 
 def _lora_identity(lora: LoraConfig) -> str:
-    """Return the adapter settings that the state depends on: all but how engines receive them."""
+    """Return the adapter settings that the state depends on, except how engines get them."""
     return str(replace(lora, serve="merged"))

@@ -73,7 +73,7 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, lr: float, loss: Tensor) -> tuple[float, float]:
-        """Clip, step and clear the gradients; skip the step if loss or norm is not finite.
+        """Clip the gradients, step and clear them; skip the step if loss or norm is not finite.
 
         Args:
             lr: learning rate.
@@ -94,7 +94,7 @@ class Optimizer:
                 if (gradient := local_shard(parameter.grad)).numel():
                     gradients[name] = gradient
             parameter.grad = None
-        # Count each shard once, however many ranks hold it. Sum loss and norm in one collective.
+        # Count each shard once, even if several ranks have it. Sum loss and norm in one collective.
         norms = torch._foreach_norm([*gradients.values()], 2, torch.float32) if gradients else ()
         squares = (
             norm.square() / self._copies[name] for name, norm in zip(gradients, norms, strict=True)
@@ -109,11 +109,12 @@ class Optimizer:
             self._skips_in_a_row = 0
             return total, norm
         self._skips_in_a_row += 1
-        _log.warning("optimizer step skipped: loss or gradient is not finite")
+        _log.warning("skipped an optimizer step because the loss or gradient was not finite")
         if self._skips_in_a_row >= MAX_SKIPS:
             raise LearnerError(
-                f"training diverged: loss or gradient were not finite in {MAX_SKIPS} optimizer "
-                f"steps in a row. Lower {self._lr_setting}, or resume from an earlier checkpoint."
+                f"training diverged: the loss or gradient was not finite in {MAX_SKIPS} "
+                f"consecutive optimizer steps. Lower {self._lr_setting}, or resume from an earlier "
+                "checkpoint."
             )
         return total, norm
 

@@ -78,7 +78,8 @@ class ShardedModel(Generic[S]):
         )
         model_adapter.prepare(policy)
         policy.requires_grad_(not frozen)
-        # From here to `shard`, order matters: each step changes the modules that the next sees.
+        # From here to `shard`, order matters, because each step changes the modules that the next
+        # one uses.
         if config.freeze_vision:
             for name, parameter in policy.named_parameters():
                 if model_adapter.is_vision(name):
@@ -210,7 +211,7 @@ class ShardedModel(Generic[S]):
             if self._rank.number == 0:
                 write(weights)
         finally:
-            # Exhaust the iterator: gathering a weight blocks until every rank takes part.
+            # Exhaust the iterator, because gathering a weight blocks until every rank takes part.
             for _ in weights:
                 pass
 
@@ -308,7 +309,7 @@ class ShardedModel(Generic[S]):
             path: a safetensors file, or the folder of an exported model.
 
         Raises:
-            ConfigError: the weights belong to another model, or the file holds no weights.
+            ConfigError: the weights belong to a different model, or the file contains no weights.
         """
         files = open_files(path)
         found = {name: tuple(weight.get_shape()) for name, weight in files.items()}
@@ -374,11 +375,11 @@ def _check_shapes(own: Mapping[str, Sequence[int]], found: Mapping[str, Sequence
     for name, shape in own.items():
         if name not in found:
             raise ConfigError(
-                f"these weights belong to another model: {name} is missing"
+                f"these weights belong to a different model: {name} is missing"
                 f"{did_you_mean(name, found)}"
             )
         if found[name] != shape:
             raise ConfigError(
-                f"these weights belong to another model: {name} has shape {found[name]}, the "
-                f"model's is {shape}"
+                f"these weights belong to a different model: {name} has shape {found[name]}, "
+                f"expected {shape}"
             )

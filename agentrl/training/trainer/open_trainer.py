@@ -51,7 +51,7 @@ async def open_trainer(plan: JobPlan, folder: RunFolder, state: RunState) -> Asy
         reservation = reserve(plan.play.rollout, plan.settings.train, plan.play.devices.hosts)
         opened.callback(reservation.release)
         plan = plan.placed(reservation.layout)
-        # Place the weights first: if memory has no room for them, they do not take any.
+        # Place the weights first, because they take host memory only if it has room for them.
         await asyncio.to_thread(_place_weights, plan, size, reservation)
         planner = HostMemoryPlanner(
             learner=plan.learner,
@@ -119,7 +119,7 @@ def _place_weights(plan: JobPlan, size: JobSize, reservation: Reservation) -> No
     """Find room for the weights that the learner will publish, in memory or else on disk.
 
     Raises:
-        ConfigError: there is no room.
+        ConfigError: neither has room.
     """
     needs, folder = plan.play.transport.transport_class().needs, None
     if needs.memory_copies:
@@ -129,7 +129,7 @@ def _place_weights(plan: JobPlan, size: JobSize, reservation: Reservation) -> No
     if folder is not None and needs.backend is not None:
         named = plan.settings.train.weight_transfer
         raise ConfigError(
-            f"train.weight_transfer={named}: has no room in shared memory; set "
+            f"train.weight_transfer={named}: there is not enough shared memory; set "
             "train.weight_transfer=file"
         )
     weight_files.use_folder(folder)

@@ -115,8 +115,8 @@ class StepCollector:
                 kept = [i for i, group in enumerate(groups) if algorithm.keep_group(group)]
             if len(kept) >= wanted:
                 break
-        # After the last refill, use groups without a learning signal: the step is empty, but not
-        # an error.
+        # After the last refill, use groups without a learning signal. A step
+        # without any learning signal is not an error.
         used, greedy = (kept or [*range(len(groups))])[:wanted], None
         if algorithm.requires.greedy:
             greedy = await self._greedy_returns(step, [played[i].task for i in used])

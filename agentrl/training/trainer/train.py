@@ -59,7 +59,7 @@ class Reinforcement(Job[JobPlan]):
         if (given := self.config.only_learns_from) is not None:
             command = given.replace("reward_model", "train-reward-model")
             raise ConfigError(
-                f"{given}: there is such a section, but no environment (env); did you mean "
+                f"the configuration has a section {given}, but no environment (env); did you mean "
                 f"agentrl {command}?"
             )
         return plan_training(self.config, warm_start_pending=not restored)
@@ -82,8 +82,8 @@ class Reinforcement(Job[JobPlan]):
             _warn_of_edits(state, user_files(plan.settings.to_dict()))
             state.add_seconds("start", time.perf_counter() - began)
             if resumed:
-                # Save only now: settings that the checkpoint rejects must not be stored with the
-                # run.
+                # Save only now, because settings that the checkpoint rejects must not be stored
+                # with the run.
                 folder.save_config(plan.settings.to_dict())
             await trainer.run()
 
@@ -92,7 +92,7 @@ def _warn_of_edits(state: RunState, digests: Mapping[str, str]) -> None:
     """Record the user's code files, and warn about files edited since the last start."""
     for file in state.record_files(digests):
         log.warning(
-            "%s was edited since this run last used it; the new version counts from step %d on "
+            "%s was edited since this run last used it; the new version applies from step %d on "
             "(recorded in state.json)",
             file,
             state.step + 1,

@@ -112,7 +112,7 @@ class Trainer:
             await self._evaluations.play_sampled_and_greedy("after")
             await self._checkpoints.wait()
             self.finish()
-        except LearnerLost:  # lost ranks cannot save anything
+        except LearnerLost:  # ranks that were lost cannot save anything
             raise
         except BaseException:
             await self._save_before_stopping()
@@ -324,4 +324,8 @@ class Trainer:
         self._reporter.finish(results)
         if self.state.void:
             causes = ", ".join(f"{count} x {cause}" for cause, count in self.state.void.items())
-            log.warning("void episodes, replayed up to rollout.max_refills per step: %s", causes)
+            log.warning(
+                "some episodes were void, and played again up to rollout.max_refills times per "
+                "step: %s",
+                causes,
+            )

@@ -102,7 +102,7 @@ def test_training_waits_where_a_copy_does_not_fit_into_memory(
             time.sleep(0.01)
         learner._saving = None
         sharded_checkpoint.check_files(tmp_path / str(fits))
-    assert "GB per rank do not fit into the memory of their machines" in caplog.text
+    assert "GB each) do not fit into CPU memory" in caplog.text
 
 
 def test_copies_must_fit_into_the_memory_of_each_machine_apart():

@@ -98,7 +98,7 @@ def test_compact_training_learns_what_float32_does_on_one_rank_and_on_two(tiny_v
     assert deviation(by_two, losses) < learned / 20
     compact.restore(tmp_path / "two")
     check_state(compact, tmp_path / "two")
-    with pytest.raises(ConfigError, match=r"it has train\.master_dtype='float32', this"):
+    with pytest.raises(ConfigError, match=r"saved with train\.master_dtype='float32', but this"):
         compact.restore(tmp_path / "exact")
     compact.close()
 

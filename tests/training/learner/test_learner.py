@@ -331,7 +331,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_five_in_a_row_end_the_run(
     for _ in range(MAX_SKIPS - 1):
         assert learner.update([broken])["skipped"] == 1
     assert same(learner.weights(), before)
-    with pytest.raises(LearnerError, match="5 optimizer steps in a row"):
+    with pytest.raises(LearnerError, match="5 consecutive optimizer steps"):
         learner.update([broken])
     learner = make_learner(config)
     assert learner.update([sample(model_adapter, 0)])["skipped"] == 0
@@ -348,7 +348,7 @@ def test_finite_steps_of_another_model_do_not_hide_that_the_policy_diverges(
     broken = changed(item, advantages=(math.inf,) * 6)
     for _ in range(MAX_SKIPS - 1):
         assert learner.update([broken])["skipped"] == 1
-    with pytest.raises(LearnerError, match=r"5 optimizer steps in a row\. Lower optim\.lr"):
+    with pytest.raises(LearnerError, match=r"5 consecutive optimizer steps\. Lower optim\.lr"):
         learner.update([broken])
 
 
@@ -443,12 +443,15 @@ def test_a_state_of_another_job_and_a_broken_one_are_refused(make_learner, confi
     plain = json.loads((state / "plain.json").read_text())
     (state / "plain.json.xxh3").unlink()
     for changed, said in (
-        ({"job": plain["job"] | {"model.path": "elsewhere"}}, r"it has model\.path='elsewhere'"),
+        (
+            {"job": plain["job"] | {"model.path": "elsewhere"}},
+            r"saved with model\.path='elsewhere'",
+        ),
         ({"steps": {}}, "is incomplete: KeyError"),
         ({"version": None, "job": None}, "is incomplete: TypeError"),
-        ({"version": "two"}, "'two' is not a count"),
-        ({"skipped_updates": -1}, "-1 is not a count.*Remove this checkpoint"),
-        ({"steps": {"policy": dict.fromkeys(plain["steps"]["policy"], 1.5)}}, "1.5 is not a count"),
+        ({"version": "two"}, "'two' is not a non-negative integer"),
+        ({"skipped_updates": -1}, "-1 is not a non-negative integer.*Remove it"),
+        ({"steps": {"policy": dict.fromkeys(plain["steps"]["policy"], 1.5)}}, "1.5 is not a non"),
     ):
         (state / "plain.json").write_text(json.dumps(plain | changed))
         with pytest.raises(ConfigError, match=said):
@@ -475,9 +478,9 @@ def test_a_reference_that_starts_with_a_resumed_run_is_logged(
     learner.save_state(tmp_path / "after")
     config.algorithm.kl.add_to = "loss"
     make_learner(config).restore(tmp_path / "before")
-    assert "as it is now" not in caplog.text
+    assert "current model" not in caplog.text
     make_learner(config).restore(tmp_path / "after")
-    assert "measured against the model as it is now" in caplog.text
+    assert "measured against the current model" in caplog.text
 
 
 @pytest.mark.parametrize("file", [".metadata", "__0_0.distcp"])
@@ -508,9 +511,7 @@ def test_a_single_flipped_bit_of_a_state_is_noticed(make_learner, config, tmp_pa
         damaged = bytearray(content)
         damaged[at] ^= 4
         (state / file).write_bytes(damaged)
-        wrong = (
-            rf"state: .*{file} is damaged: its checksum is wrong\. Remove this checkpoint to use"
-        )
+        wrong = rf"state: .*{file} is damaged: its checksum does not match\. Remove this checkpoint"
         with pytest.raises(ConfigError, match=wrong):
             learner.restore(state)
     if file != "plain.json":
@@ -600,7 +601,7 @@ def test_a_checkpoint_is_exported_as_an_ordinary_model(
     ("layers", "said"),
     [
         (1, "policy/model.language_model.layers.1.self_attn.q_proj.weight is missing"),
-        (3, "belongs to another model: policy/model.language_model.layers.2."),
+        (3, "belongs to a different model: policy/model.language_model.layers.2."),
     ],
 )
 def test_a_checkpoint_of_another_model_is_refused_by_all_readers(
@@ -619,7 +620,7 @@ def test_a_checkpoint_of_another_model_is_refused_by_all_readers(
     )
     folder = save_checkpoint(run, 1, other, {"step": 1}, keep=1)
     other.close()
-    with pytest.raises(ConfigError, match="belongs to another model") as refused:
+    with pytest.raises(ConfigError, match="belongs to a different model") as refused:
         checkpoint_store.load(folder, make_learner(config))
     assert said in str(refused.value)
     for arguments in (
@@ -697,7 +698,7 @@ def test_weights_of_another_size_are_refused(make_learner, config, tmp_path):
     make_learner(config).save_state(tmp_path / "state")
     other = Learner(LearnerSettings.of(config), tiny_model.build(tmp_path / "model", 0))
     try:
-        with pytest.raises(ConfigError, match="belongs to another model"):
+        with pytest.raises(ConfigError, match="belongs to a different model"):
             other.restore(tmp_path / "state")
     finally:
         other.close()

@@ -168,7 +168,7 @@ def test_resuming_with_adapters_is_bit_equal(make_learner, lora, model_adapter, 
     for name, tensor in straight._models.state_tensors().items():
         assert torch.equal(tensor, resumed._models.state_tensors()[name]), name
     other = make_learner(configuration.resolve(lora, ["model.lora.rank=8"]))
-    with pytest.raises(ConfigError, match=r"it has model\.lora="):
+    with pytest.raises(ConfigError, match=r"saved with model\.lora="):
         other.restore(tmp_path / "state")
 
 
@@ -263,7 +263,7 @@ def test_a_checkpoint_with_other_adapters_is_not_exported(
     (run / "config.yaml").write_text(configuration.to_yaml(config.to_dict()))
     (run / "start").symlink_to(tiny_vlm)
     assert cli.run(["merge", str(run), str(tmp_path / "out")]) == 2
-    assert "belongs to another job: it has model.lora=" in capsys.readouterr().err
+    assert "belongs to a different job: it was saved with model.lora=" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -25,7 +25,7 @@ class Backbone(nn.Module):
         ConfigError: the decoder has layers with unsupported attention.
     """
 
-    # Any: Hugging Face models share no type beyond Module.
+    # Any, because Hugging Face models have no common type beyond Module.
     policy: Any
     headless = False
     """Whether the model's output head is dropped, and may be missing from its files."""
@@ -54,7 +54,7 @@ class Backbone(nn.Module):
         """
         own = self.slice.of if self.slice is not None else _whole
         seen = self._image_arguments(batch)
-        # Run this before the decoder: all ranks must gather in the same order.
+        # Run this before the decoder, because all ranks must gather in the same order.
         untouched = None if seen else self._untouched_vision(batch.token_ids.device)
         states: Tensor = self.policy.base_model(
             input_ids=own(batch.token_ids),

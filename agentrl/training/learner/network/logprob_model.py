@@ -58,7 +58,7 @@ class LogprobModel(Backbone):
         scores = self._scores(hidden, own, batch.targets[mine], temperature, entropy_gradient)
         columns = torch.stack([scores.logprobs, scores.entropy, scores.is_argmax.float()])
         logprobs, entropy, is_argmax = self.slice.joined(columns, mine)
-        # Copies: FSDP does not support views as outputs of a forward pass.
+        # Return copies, because FSDP does not support views as outputs of a forward pass.
         return Scores(logprobs.clone(), entropy.clone(), is_argmax > 0.5)
 
     def _scores(

@@ -30,5 +30,5 @@ class RewardModel(Backbone):
         if self.slice is None:
             return torch.as_tensor(rewards[batch.last_positions])
         mine, own = self.slice.mine(batch.last_positions, batch.token_ids.shape[1])
-        # A copy: FSDP does not support views as outputs of a forward pass.
+        # Return a copy, because FSDP does not support views as outputs of a forward pass.
         return self.slice.joined(rewards[own], mine).clone()

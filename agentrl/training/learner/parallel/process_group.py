@@ -101,7 +101,7 @@ class Rank:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Parallelism:
-    """How many neighboring ranks work together in each way."""
+    """Sizes of the groups of neighboring ranks, for each kind of parallelism."""
 
     sequence: int = 1
     """Number of ranks that share the tokens of a row."""

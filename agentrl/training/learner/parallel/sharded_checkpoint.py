@@ -99,7 +99,7 @@ class _Reader(FileSystemReader):
         with path.open("rb") as file:
             found = _Unpickler(file).load()
         if not isinstance(found, Metadata):
-            raise pickle.UnpicklingError(f"expected Metadata, not {type(found).__name__}")
+            raise pickle.UnpicklingError(f"expected Metadata, got {type(found).__name__}")
         found.storage_meta = StorageMeta()
         found.storage_meta.load_id = self.load_id
         return found
@@ -170,7 +170,7 @@ def _verify(path: Path) -> None:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
         if stored.read_text().split()[:1] != [digest]:
-            raise ValueError(f"{path.name} is damaged: its checksum is wrong")
+            raise ValueError(f"{path.name} is damaged: its checksum does not match")
 
 
 class BackgroundWrite:
@@ -308,7 +308,8 @@ def read_into(folder: Path, tensors: Mapping[str, Tensor], required_prefix: str)
         required_prefix: stored tensors with this prefix must not be ignored.
 
     Raises:
-        ConfigError: a tensor is missing, unexpected or has another shape, or the folder is broken.
+        ConfigError: a tensor is missing, unexpected or has a different shape, or the folder is
+            broken.
     """
     expected = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     check_shapes(folder, stored_shapes(folder), expected, required_prefix)
@@ -334,12 +335,12 @@ class TensorReader:
         self._metadata, self._verified = _metadata(folder), set[str]()
         found = {n: about for n, about in _types(self._metadata).items() if n.startswith(prefix)}
         stored_bytes = sum(file.stat().st_size for file in folder.iterdir())
-        # The metadata may be malicious: the sizes it claims must not exhaust memory.
+        # The metadata may be malicious, and the sizes it claims must not exhaust memory.
         for name, (shape, dtype) in found.items():
             if math.prod(shape) * dtype.itemsize > stored_bytes:
                 raise _broken(
                     folder,
-                    f"{name} claims {math.prod(shape):,} elements, and all files have "
+                    f"{name} claims {math.prod(shape):,} elements, but all files together have "
                     f"{stored_bytes:,} bytes",
                 )
         self.layout = {
@@ -410,21 +411,22 @@ def check_shapes(
     """Compare stored tensors with expected ones, by name and shape.
 
     Raises:
-        ConfigError: a tensor is missing, unexpected or has another shape.
+        ConfigError: a tensor is missing, unexpected or has a different shape.
     """
     for name, shape in expected.items():
         if name not in stored:
             raise ConfigError(
-                f"{folder}: belongs to another model or job: {name} is missing"
+                f"{folder}: belongs to a different model or job: {name} is missing"
                 f"{did_you_mean(name, stored)}"
             )
         if stored[name] != shape:
             raise ConfigError(
-                f"{folder}: belongs to another model: {name} has shape {stored[name]}, not {shape}"
+                f"{folder}: belongs to a different model: {name} has shape {stored[name]}, "
+                f"expected {shape}"
             )
     for name in stored:
         if name.startswith(required_prefix) and name not in expected:
-            raise ConfigError(f"{folder}: belongs to another model: {name} is unexpected")
+            raise ConfigError(f"{folder}: belongs to a different model: {name} is unexpected")
 
 
 def _broken(folder: Path, why: BaseException | str) -> ConfigError:

@@ -55,7 +55,7 @@ def shard(
     large = sum(p.numel() for p in root.parameters() if p not in ignored) >= _LAYERWISE
     blocks = [*layers] if large or rank.tensor_mesh is not None else []
     modules = [*blocks, *(parts if large else ()), root]
-    # Shard experts first: an outer FSDP module takes the parameters that no inner module took.
+    # Shard experts first: an outer FSDP module takes all parameters that are not in an inner one.
     experts = {m for m in root.modules() if _on(rank.expert_mesh, m.parameters(recurse=False))}
     for module in (*experts, *modules):
         is_divided = module in experts or module in blocks
