@@ -209,7 +209,7 @@ def test_large_images_of_a_request_are_decoded_beside_the_server_within_the_dead
 @pytest.mark.parametrize(
     ("images", "words"),
     [
-        ([png(8000, 8000)] * 9, "images of 576,000,000 pixels; the maximum is 512,000,000"),
+        ([png(8000, 8000)] * 9, "images have 576,000,000 pixels; the maximum is 512,000,000"),
         ([png(1, 1)] * 2049, "2049 images; the maximum is 2048"),
         ([png(8001, 8000)], "8001x8000 pixels; the maximum is 64,000,000"),
         (["data:image/png;base64,AAAA"], "not recognized as PNG"),

@@ -1,4 +1,4 @@
-"""Serve a reward function over HTTP: for `agentrl.rewards.remote:Remote`, and for OpenRLHF.
+"""Serve a reward function over HTTP, for `agentrl.rewards.remote:Remote` and for OpenRLHF.
 
 ::
 
@@ -82,7 +82,7 @@ class RewardServer:
 
     async def _score(self, request: Request) -> JSONResponse:
         try:
-            # In a thread, so that other requests are answered meanwhile.
+            # Score in a thread, so that other requests can be answered in the meantime.
             inputs, pixels = await asyncio.to_thread(_inputs, await self._body(request))
             async with self._room(pixels):
                 return JSONResponse({"rows": await self._rows(inputs)})
@@ -99,7 +99,7 @@ class RewardServer:
             except ValueError as error:
                 raise _Refused(400, str(error)) from None
             rows = await self._rows(inputs)
-            # OpenRLHF requires a reward for each row and would train on a made-up one.
+            # OpenRLHF requires a reward for every row, so it would train on a made-up reward.
             failed = [row.get("error", "returned None") for row in rows if OVERALL not in row]
             if failed:
                 raise _Refused(500, f"{len(failed)} of {len(rows)} failed: {failed[0]}")
@@ -110,16 +110,17 @@ class RewardServer:
     async def _body(self, request: Request) -> bytes:
         if self._token is not None:
             given = request.headers.get("authorization", "")
-            # In constant time: an ordinary comparison would leak the token character by character.
+            # An ordinary comparison would leak the token character by character through its timing.
             if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
                 raise _Refused(401, "the token is missing or wrong; set AGENTRL_REWARD_TOKEN")
-        # Count while the body arrives: the length in the headers cannot be trusted.
+        # Count the bytes as they arrive, because the length in the headers cannot be trusted.
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
             if len(body) > _MAX_BYTES:
                 raise _Refused(
-                    413, f"more than {_MAX_BYTES >> 20} MiB; send fewer episodes at once"
+                    413,
+                    f"the request exceeds {_MAX_BYTES >> 20} MiB; send fewer episodes at once",
                 )
         return bytes(body)
 
@@ -157,7 +158,7 @@ def _inputs(body: bytes) -> tuple[list[RewardInputs], int]:
     """Return a request's episodes, with images as data URIs, and their total number of pixels."""
     inputs = _parsed(body).get("inputs")
     if not isinstance(inputs, list) or not all(isinstance(episode, dict) for episode in inputs):
-        raise _Refused(400, 'must be {"inputs": [{...}, ...]}')
+        raise _Refused(400, 'the request must be {"inputs": [{...}, ...]}')
     images: list[Any] = []
     for episode in inputs:
         for name in SENT_IMAGES:
@@ -172,15 +173,15 @@ def _inputs(body: bytes) -> tuple[list[RewardInputs], int]:
 def _pixels(images: Sequence[Any]) -> int:
     """Return the total number of pixels in a request's images."""
     if len(images) > _MAX_IMAGES:
-        raise _Refused(413, f"{len(images)} images; the maximum is {_MAX_IMAGES} at once")
+        raise _Refused(413, f"the request has {len(images)} images; the maximum is {_MAX_IMAGES}")
     try:
         pixels = sum(map(image_loading.count_pixels, images))
     except image_loading.ImageError as error:
         raise _Refused(400, str(error)) from None
     if pixels > _MAX_PIXELS:
         raise _Refused(
-            413, f"images of {pixels:,} pixels; the maximum is {_MAX_PIXELS:,}: send fewer episodes"
-            " at once (max_batch_size), or smaller images",
+            413, f"the images have {pixels:,} pixels; the maximum is {_MAX_PIXELS:,}. Send fewer "
+            "episodes at once (max_batch_size), or smaller images",
         )  # fmt: skip
     return pixels
 
@@ -208,7 +209,7 @@ def serve(
         config: the function and its kwargs.
         host: the address to listen on.
         port: port to listen on; 0 picks a free port.
-        deadline_s: deadline of a call of the function, after which its process is ended.
+        deadline_s: deadline for a call of the function, after which its process is killed.
         token: token that requests must send.
         ready: called with the URL once the server listens.
 
@@ -218,16 +219,16 @@ def serve(
     """
     if token is None and not is_loopback(host):
         raise ConfigError(
-            f"host={host}: reachable from other machines; set AGENTRL_REWARD_TOKEN here and on the "
-            "client, or listen on 127.0.0.1"
+            f"host={host} is reachable from other machines; set AGENTRL_REWARD_TOKEN here and on "
+            "the client, or listen on 127.0.0.1"
         )
     spec = RewardSpec(function=config.function, kwargs=config.kwargs, kind=config.kind)
     with closing(RewardPool([spec], deadline_s, "--deadline-s", CHATML)) as pool:
         if not pool.infos[0].is_batch:
             raise ConfigError(
-                f"{config.function} takes an episode, which cannot be sent; a function that can be "
-                "served takes reward_inputs, reward_input, data_source, data_sources, completions "
-                "or queries first; for another name of a list of inputs, pass --batch"
+                f"{config.function} takes an episode, which cannot be sent. The first parameter of "
+                "a served function must be reward_inputs, reward_input, data_source, data_sources, "
+                "completions or queries; if it is a list of inputs with another name, pass --batch"
             )
         application = RewardServer(config.function, pool, host, token).application()
         settings = uvicorn.Config(
