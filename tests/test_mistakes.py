@@ -40,7 +40,7 @@ def test_every_configuration_resolves(config, capsys, monkeypatch):
     given = ["devices.source=virtual:4"] if "source: ???" in config.read_text() else []
     assert run(["train", str(config), *given, "--dry-run"]) == 0
     _, _, unchecked = capsys.readouterr().out.partition("not checked:\n")
-    assert unchecked.startswith("- memory and disk space (there is no GPU; agentrl plan computes ")
+    assert unchecked.startswith("- memory and disk space (no GPU found; `agentrl plan` computes ")
 
 
 def test_a_setting_without_default_must_be_given(capsys):
@@ -78,7 +78,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("rollout.endpoint.url='http://h:99999/v1'", ["rollout.endpoint.url", "http://HOST"]),
         ("rollout.endpoint={headers: {X-Api-Key: k}}", ["headers.X-Api-Key", "api_key_env"]),
         ("rollout.endpoint={headers: {'a b': k}}", ["rollout.endpoint.headers", "a valid header"]),
-        ("rollout.endpoint.extra_body={stream: true}", ["extra_body.stream", "leave it out"]),
+        ("rollout.endpoint.extra_body={stream: true}", ["extra_body.stream", "remove it"]),
         ("rollout.endpoint.extra_body={temperature: 1}", ["set rollout.temperature instead"]),
         ("rollout.temperature=0", ["rollout.temperature", "above 0"]),
         ("rollout.top_logprobs=21", ["rollout.top_logprobs=21", "at most 20"]),
@@ -133,7 +133,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("no_equals_sign", ["key=value"]),
         ("train.steps = 3", ["key=value", "without spaces before ="]),
         ("checkpoint.every=0", ["checkpoint.every=0", "above 0"]),
-        ("optim.betas=[0.9]", ["optim.betas", "two decays"]),
+        ("optim.betas=[0.9]", ["optim.betas", "two decay rates"]),
         ("devices.size=[720]", ["devices.size", "[width, height]"]),
         ("devices.mask=[[0.5, 0.1, 0.2, 0.3]]", ["devices.mask", "[left, top, right, bottom]"]),
         ("devices.mask=[[0, 0, 1]]", ["devices.mask", "[left, top, right, bottom]"]),
@@ -197,7 +197,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("rollout.max_new_tokens=9999", ["rollout.max_new_tokens=9999", "at most"]),
         ("run.name=../x", ["run.name='../x'", "plain folder name"]),
         ("run.name=' '", ["run.name=' '", "plain folder name"]),
-        ('run.name="a\\nb"', [r"run.name='a\nb'", "no slash, control character"]),
+        ('run.name="a\\nb"', [r"run.name='a\nb'", "without slashes, control characters"]),
         ('run.name="\\e[2J"', [r"run.name='\x1b[2J'", "plain folder name"]),
         (f"run.name={'x' * 256}", ["run.name='xxx", "at most 255 bytes"]),
         ("rollout.temperature=2.5", ["rollout.temperature=2.5", "engine=vllm; the maximum is 2"]),
@@ -266,7 +266,7 @@ def test_dry_run_does_not_query_the_hub_and_says_so(capsys, monkeypatch):
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", None)
     assert run(["train", GAME, "model.path=owner/model", "--dry-run"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "owner/model (not a local folder: looked up on the Hugging Face hub when" in said
+    assert "owner/model (not a local folder; looked up on the Hugging Face Hub when" in said
 
 
 def test_a_group_size_of_one_is_rejected(tmp_path, capsys):

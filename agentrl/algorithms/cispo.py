@@ -14,7 +14,7 @@ from agentrl.config.bounds import NonNegativeFloat
 class CISPOLoss(PolicyLoss):
     """-sg[clip(r, 1 - low, 1 + high)] A logp: clips the ratio but keeps every token's gradient."""
 
-    about = "clips the importance weight of a token, never its gradient"
+    about = "clips the importance weight of a token, but keeps its gradient"
     source = "arXiv:2506.13585"
     formula = "-sg[clip(r)] A logp"
     differs = "same as verl; TRL clips only above, at `epsilon_high` instead of 1 + `epsilon_high`"
@@ -31,7 +31,7 @@ class CISPOLoss(PolicyLoss):
     config: Config
 
     def __call__(self, inputs: LossInputs) -> TokenLoss:
-        # Detach: the weight scales the gradient of log pi but has no gradient of its own.
+        # Detach, because the weight scales the gradient of log pi but must not contribute one.
         ratio = log_ratio(inputs.logprobs, inputs.old_logprobs).exp().detach()
         weight = ratio.clamp(1 - self.config.clip_low, 1 + self.config.clip_high)
         return TokenLoss(
@@ -42,7 +42,7 @@ class CISPOLoss(PolicyLoss):
 class CISPO(GRPO):
     """GRPO's advantages with clipped importance weights, averaged over tokens."""
 
-    about = "clips the importance weight of a token, never its gradient"
+    about = "clips the importance weight of a token, but keeps its gradient"
     source = "arXiv:2506.13585"
 
     @dataclass(slots=True, kw_only=True)

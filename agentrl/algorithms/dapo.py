@@ -10,9 +10,11 @@ from agentrl.config import AlgorithmConfig, GroupFilterConfig, LossConfig, Overl
 
 
 class DAPOAlgorithm(GRPO):
-    """GRPO's advantages with DAPO's loss, dynamic sampling and soft penalty for long replies."""
+    """GRPO's advantages with DAPO's loss, dynamic sampling and a soft penalty for long replies."""
 
-    about = "GRPO with a higher upper clip, dynamic sampling, a token mean and a length penalty"
+    about = (
+        "GRPO with a higher upper clip, dynamic sampling, a token-mean loss and a length penalty"
+    )
     source = "arXiv:2503.14476"
 
     @dataclass(slots=True, kw_only=True)

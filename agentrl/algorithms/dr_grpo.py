@@ -21,16 +21,19 @@ class DrGRPO(Algorithm):
     Dividing by the standard deviation would favor tasks that are nearly always won or lost.
     """
 
-    about = "GRPO without its two divisions, which favor long failures and easy tasks"
+    about = (
+        "GRPO without its divisions by length and standard deviation, which favor long failures "
+        "and easy tasks"
+    )
     source = "arXiv:2503.20783"
     formula = "R - mean"
-    differs = "a group of one gets R in verl, 0 in TRL and here"
+    differs = "the advantage in a group of one is R in verl, 0 in TRL and here"
     compares = "episodes"
     requires = Requires(siblings=True)
 
     @dataclass(slots=True, kw_only=True)
     class Config(AlgorithmConfig):
-        """Sums of token losses over a constant."""
+        """Sums of token losses, divided by a constant."""
 
         aggregate: Aggregate = "constant"
 

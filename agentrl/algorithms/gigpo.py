@@ -27,11 +27,11 @@ class GiGPO(Algorithm):
 
     about = "GRPO over whole episodes plus GRPO over turns that start from the same state"
     source = "arXiv:2505.10978"
-    formula = "`episode_weight` GRPO of R + `state_weight` GRPO of G at one state"
+    formula = "`episode_weight` GRPO of R + `state_weight` GRPO of G over turns at the same state"
     differs = (
-        "verl-agent by default divides by no standard deviation, takes means over all steps "
-        "instead of episodes, and compares states by exact pixels, which a status bar's clock "
-        "changes"
+        "by default, verl-agent does not divide by the standard deviation, averages over all "
+        "steps instead of episodes, and compares states by exact pixels, so a changed clock in "
+        "the status bar makes a different state"
     )
     compares = "states"
     requires = Requires(siblings=True, state_keys=True)

@@ -21,13 +21,13 @@ class GRPO(Algorithm):
     about = "normalizes each episode's return by its group's mean and standard deviation"
     source = "arXiv:2402.03300"
     formula = "(R - mean) / (std + 1e-6)"
-    differs = "TRL adds 1e-4; a group of one gets R in verl, 0 in TRL and here"
+    differs = "TRL adds 1e-4; the advantage in a group of one is R in verl, 0 in TRL and here"
     compares = "episodes"
     requires = Requires(siblings=True)
 
     @dataclass(slots=True, kw_only=True)
     class Config(AlgorithmConfig):
-        """A mean over episodes of each one's token mean."""
+        """Loss averaged over each episode's tokens, then over episodes."""
 
         aggregate: Aggregate = "sequence_mean"
 

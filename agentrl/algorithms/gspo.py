@@ -22,15 +22,15 @@ class GSPOLoss(PPOLoss):
 
     about = "clips one ratio per reply"
     source = "arXiv:2507.18071"
-    formula = "the same with s, the geometric mean of r over the reply"
+    formula = "as for `ppo`, with r replaced by s, the geometric mean of r over the reply"
     differs = (
-        "TRL and verl: one s per row, even if it has several turns; neither they nor the paper "
-        "have a dual clip, which is off here by default; verl bounds log s above at 10"
+        "TRL and verl compute one s per row, even if it has several turns; neither they nor the "
+        "paper have a dual clip, which is off by default here; verl caps log s at 10"
     )
 
     @dataclass(slots=True, kw_only=True)
     class Config(PPOLoss.Config):
-        """Clipping of a reply's ratio, in the much narrower range of a mean."""
+        """Clipping of a reply's ratio: a much narrower range, because the ratio is a mean."""
 
         clip_low: float = 3e-4
         """The ratio is clipped below at `1 - clip_low`."""

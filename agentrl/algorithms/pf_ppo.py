@@ -16,16 +16,16 @@ class PFPPO(PPO):
 
     about = "PPO on episodes resampled in proportion to their absolute return"
     source = "arXiv:2409.06957"
-    formula = "that of `ppo`; episodes are drawn with probability abs(R)^power / sum"
+    formula = "as for `ppo`; episodes are drawn with probability abs(R)^power / sum"
     differs = (
-        "the paper ranks the responses of one prompt; abs(R)^power is verl's, with power 2 and "
-        "1e-8 added: with rewards of 0 and 1, failures are never drawn here and next to never "
-        "there"
+        "the paper ranks the responses to one prompt; abs(R)^power is from verl, which uses power "
+        "2 and adds 1e-8; with rewards of 0 and 1, failures are never drawn here and almost never "
+        "in verl"
     )
 
     @dataclass(slots=True, kw_only=True)
     class Config(PPO.Config):
-        """How strongly returns decide what is drawn."""
+        """How strongly resampling depends on the return."""
 
         resample_power: PositiveFloat = 1.0
         """Episodes are resampled in proportion to this power of their absolute return."""
@@ -39,7 +39,7 @@ class PFPPO(PPO):
         candidates = np.flatnonzero(np.array(valid, dtype=bool))
         weights = np.abs(np.array(returns, dtype=np.float64)[candidates])
         weights **= self.config.resample_power
-        # If all returns are 0, or any is NaN, they do not define a distribution.
+        # Returns that are all 0 or contain NaN do not define a distribution.
         if not weights.sum() > 0:
             return list(map(int, candidates))
         drawn = np.random.default_rng(seed).choice(

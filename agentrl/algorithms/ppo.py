@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 class PPO(Algorithm):
     """Generalized advantage estimation over the sampled tokens, then whitened.
 
-    After a truncated episode, the critic's value stands for the missing rewards; after a terminated
+    After a truncated episode, the critic's value replaces the missing rewards; after a terminated
     episode, it is not used.
     """
 
     about = "generalized advantage estimation over tokens, with a critic"
     source = "arXiv:1707.06347, arXiv:1506.02438"
     formula = "delta + gamma lambda A', skipping tokens that were not sampled"
-    differs = "verl also skips them, but takes V = 0 after a truncated episode"
+    differs = "verl also skips them, but uses V = 0 after a truncated episode"
 
     @dataclass(slots=True, kw_only=True)
     class Config(AlgorithmConfig):
-        """A critic, and how far its values are trusted."""
+        """The critic, and the lambda of GAE."""
 
         whiten: bool = True
         gae_lambda: Fraction = 1.0
-        """Lambda from token to token."""
+        """GAE's lambda from token to token."""
         critic: CriticConfig = field(default_factory=CriticConfig)
 
     config: Config
@@ -107,8 +107,8 @@ class PPOLoss(PolicyLoss):
     source = "arXiv:1707.06347; arXiv:2503.14476 (`clip_high`); arXiv:1912.09729 (`clip_dual`)"
     formula = "max(-A r, -A clip(r)); at most -c A where A < 0"
     differs = (
-        "same as verl; TRL's `delta` is our `clip_dual`, off by default; at r = 1 the gradients"
-        " are equal (see Speed)"
+        "same as verl; TRL's `delta` is our `clip_dual`, and off by default; at r = 1 the "
+        "gradients are equal (see Speed)"
     )
 
     @dataclass(slots=True, kw_only=True)
@@ -120,15 +120,15 @@ class PPOLoss(PolicyLoss):
         clip_high: NonNegativeFloat = 0.2
         """The ratio is clipped above at `1 + clip_high`."""
         clip_dual: float | None = 3.0
-        """Dual clip: the loss of a token with negative advantage is at most this times the
-        advantage's magnitude; None for no bound."""
+        """Dual clip: limits the loss of a token with negative advantage to this multiple of the
+        advantage's magnitude; None for no limit."""
 
         def validate(self) -> None:
-            """Raise `ConfigError` for the first invalid value."""
+            """Raise `ConfigError` at the first invalid value."""
             if self.clip_dual is not None and self.clip_dual < 1:
                 raise ConfigError(
-                    f"algorithm.loss.clip_dual={self.clip_dual}: must be at least 1, or null: "
-                    "below it, tokens with negative advantage have no gradient"
+                    f"algorithm.loss.clip_dual={self.clip_dual}: must be at least 1, or null; "
+                    "below 1, tokens with negative advantage have no gradient"
                 )
 
     config: Config
@@ -143,7 +143,7 @@ def clipped(ratio: Tensor, advantages: Tensor, config: PPOLoss.Config) -> TokenL
     free = -advantages * ratio
     bounded = -advantages * ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
     loss, is_clipped = free.maximum(bounded), bounded > free
-    # Where A < 0, the first bound does not limit large ratios: one token could dominate a batch.
+    # Where A < 0, the first bound does not limit large ratios, so one token could dominate a batch.
     if config.clip_dual is not None:
         ceiling = -config.clip_dual * advantages
         dual = (advantages < 0) & (loss > ceiling)

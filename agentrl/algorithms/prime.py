@@ -27,14 +27,14 @@ class PRIME(Algorithm):
     source = "arXiv:2502.01456"
     formula = "RLOO of R + discounted sum of the remaining (r - mean of the siblings' r)"
     differs = (
-        "PRIME's recipe takes n / (n - 1) (r - mean of all siblings' r), and whitens the sum of"
-        " both parts"
+        "PRIME's recipe uses n / (n - 1) (r - mean of r over the whole group), and whitens the "
+        "sum of both parts"
     )
     compares = "episodes"
 
     @dataclass(slots=True, kw_only=True)
     class Config(AlgorithmConfig):
-        """The reward model."""
+        """Settings of the implicit reward model."""
 
         implicit_reward: ImplicitRewardConfig = field(default_factory=ImplicitRewardConfig)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class ReinforcePP(Algorithm):
     """A token's advantage is its return to go, whitened over the batch.
 
-    Tokens that were not sampled neither end nor discount a return: a turn's return includes the
+    Tokens that were not sampled neither end nor discount a return, so a turn's return includes the
     rewards of later turns.
     """
 
@@ -24,8 +24,8 @@ class ReinforcePP(Algorithm):
     source = "arXiv:2501.03262"
     formula = "white(G)"
     differs = (
-        "SkyRL and EasyR1 reset G at tokens that were not sampled, verl no longer does since "
-        "0.9.0; its white(x) is (x - mean) / sqrt(var + 1e-8)"
+        "SkyRL and EasyR1 reset G at tokens that were not sampled, as verl did before 0.9.0; "
+        "verl's white(x) is (x - mean) / sqrt(var + 1e-8)"
     )
 
     def advantages(self, played: Trajectories) -> Tensor:

@@ -19,7 +19,7 @@ class ReinforcePPBaseline(Algorithm):
     about = "returns minus the group's mean, then whitened over the whole batch"
     source = "arXiv:2501.03262"
     formula = "white(R - mean)"
-    differs = "a group of one gets white(R) in verl"
+    differs = "the advantage in a group of one is white(R) in verl"
     compares = "episodes"
     requires = Requires(siblings=True)
 

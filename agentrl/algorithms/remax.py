@@ -19,7 +19,7 @@ class ReMax(Algorithm):
     about = "returns minus the greedy policy's return on the same seed"
     source = "arXiv:2310.10505"
     formula = "G - R of the greedy policy"
-    differs = "verl has no discount"
+    differs = "verl does not discount"
     requires = Requires(greedy=True)
 
     def advantages(self, played: Trajectories) -> Tensor:

@@ -19,7 +19,7 @@ class RLOO(Algorithm):
     about = "leave-one-out: each episode's return minus the mean of its siblings'"
     source = "arXiv:2402.14740"
     formula = "n / (n - 1) (R - mean)"
-    differs = "a group of one gets R in verl, 0 in TRL and here"
+    differs = "the advantage in a group of one is R in verl, 0 in TRL and here"
     compares = "episodes"
     requires = Requires(siblings=True)
 

@@ -29,7 +29,7 @@ class SAPOLoss(PolicyLoss):
         tau_positive: PositiveFloat = 1.0
         """Temperature for positive advantages."""
         tau_negative: PositiveFloat = 1.05
-        """Temperature for the others."""
+        """Temperature for all other advantages."""
 
     config: Config
 

@@ -23,12 +23,12 @@ class StateGRPO(Algorithm):
     """
 
     about = (
-        "compares the returns of sibling turns that start from the same state; of whole episodes "
-        "if the environment provides no state keys"
+        "compares the returns of a group's turns that start from the same state, or of whole "
+        "episodes if the environment provides no state keys"
     )
     source = "GiGPO's step-level term (arXiv:2505.10978), with DAPO's clipping"
     formula = "GRPO over the turns from one state, by G"
-    differs = "ours: GiGPO's second term"
+    differs = "our own variant: only GiGPO's second term"
     compares = "states"
     requires = Requires(siblings=True)
 

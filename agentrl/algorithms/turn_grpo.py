@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 class TurnGRPO(Algorithm):
     """A turn's advantage is its return to go, normalized over all turns of the group.
 
-    This needs no matching states, but it mistakes a more promising state for a better action. With
-    immediate rewards and a discount well below 1, that hardly matters. Turns are also compared with
-    other turns of their own episode, so a single episode suffices.
+    This needs no matching states, but a turn in a promising state gets a high advantage even if its
+    action is bad. With immediate rewards and a discount well below 1, this hardly matters. Turns
+    are also compared with other turns of their own episode, so a single episode suffices.
     """
 
-    about = "compares the return from every turn with all turns of its group"
+    about = "compares each turn's return to go with those of all turns in its group"
     source = "REINFORCE++'s returns per turn (arXiv:2501.03262), with DAPO's clipping"
     formula = "GRPO over all turns of the group, by G"
     differs = "ours"

@@ -26,17 +26,17 @@ class TurnPPO(PPO):
     source = "arXiv:2510.16907"
     formula = "GAE over turns, then within each turn"
     differs = (
-        "VAGEN's current code is simpler: one V per turn, GAE over turns, and the same "
-        "advantage for all tokens of a turn; V = 0 after a truncated episode"
+        "VAGEN's current code is simpler: it uses one V per turn, GAE over turns, the same "
+        "advantage for all tokens of a turn, and V = 0 after a truncated episode"
     )
 
     @dataclass(slots=True, kw_only=True)
     class Config(PPO.Config):
-        """A lambda of its own from turn to turn."""
+        """The critic, and a separate lambda for each pass."""
 
         discount: float = 0.99
         turn_gae_lambda: Fraction = 0.95
-        """Lambda from turn to turn."""
+        """GAE's lambda from turn to turn."""
 
     config: Config
 

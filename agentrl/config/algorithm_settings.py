@@ -20,7 +20,7 @@ Aggregate = Literal["token_mean", "sequence_mean", "sequence_sum", "constant", "
 
 @dataclass(slots=True, kw_only=True)
 class LossConfig:
-    """Policy loss per token: its name and its own settings. A plain string is the name."""
+    """The policy loss per token: its name and settings. May be written as just the name."""
 
     name: str
     """A built-in loss, `module:Class` or `path/file.py:Class`."""
@@ -36,18 +36,19 @@ class KLConfig:
     add_to: Literal["none", "loss", "reward"] = "none"
     """Where the penalty is applied; `none` needs no reference model."""
     estimate: Literal["k1", "abs", "k2", "k3", "k3+"] | None = None
-    """Estimator of the KL divergence from sampled tokens. None uses k3 in the loss, and in the
-    reward k1, the only estimator whose policy gradient equals the KL's."""
+    """Estimator of the KL divergence from sampled tokens. None uses k3 in the loss and k1 in the
+    reward, where only k1 gives the policy gradient of the KL."""
     coefficient: NonNegativeFloat = 0.001
     """Weight of the penalty."""
     target: PositiveFloat | None = None
-    """Target KL in nats per token, to which the coefficient adapts; None keeps it constant."""
+    """Target KL in nats per token, which the coefficient is adapted to reach; None keeps it
+    constant."""
     horizon: PositiveFloat = 10.0
     """Time constant of the adaptive controller, in steps."""
 
     @property
     def estimator(self) -> str:
-        """The estimator that is used."""
+        """The configured estimator, or the default."""
         return self.estimate or ("k1" if self.add_to == "reward" else "k3")
 
     def validate_for_training(self, usual: "KLConfig") -> None:
@@ -59,13 +60,13 @@ class KLConfig:
         if self.add_to != "none":
             if self.coefficient == 0 and self.target is None:
                 raise ConfigError(
-                    "algorithm.kl.coefficient=0: loads a reference model without any penalty; set "
-                    "a coefficient, or algorithm.kl.add_to=none"
+                    "algorithm.kl.coefficient=0: would load a reference model without using it; "
+                    "set a coefficient above 0, or algorithm.kl.add_to=none"
                 )
             if self.add_to == "reward" and self.estimator != "k1":
                 raise ConfigError(
-                    f"algorithm.kl.estimate={self.estimator}: cannot be part of the reward, where "
-                    "only k1 has the policy gradient of the KL (docs/algorithms.md); set "
+                    f"algorithm.kl.estimate={self.estimator}: cannot be added to the reward, where "
+                    "only k1 gives the policy gradient of the KL (docs/algorithms.md); set "
                     "algorithm.kl.estimate=k1, or algorithm.kl.add_to=loss"
                 )
             return
@@ -74,14 +75,14 @@ class KLConfig:
             if value != default:
                 raise ConfigError(
                     f"algorithm.kl.{name}={value}: has no effect with algorithm.kl.add_to=none; "
-                    "set algorithm.kl.add_to=loss or reward, or leave it at "
+                    "set algorithm.kl.add_to=loss or reward, or reset it to "
                     f"{'null' if default is None else default}"
                 )
 
 
 @dataclass(slots=True, kw_only=True)
 class GroupFilterConfig:
-    """Which groups of episodes are replaced with groups of other seeds."""
+    """Filters for groups of episodes; filtered groups are replaced with groups of other seeds."""
 
     filter_groups: bool = False
     """Replace groups whose episodes all have the same reward, up to rounding."""
@@ -92,7 +93,7 @@ class GroupFilterConfig:
 
     @property
     def filters(self) -> bool:
-        """Whether any group may be replaced."""
+        """True if any filter is enabled."""
         return self.filter_groups or self.filter_means is not None
 
     def validate_for_training(self) -> None:
@@ -116,7 +117,7 @@ class OverlongConfig:
 
 @dataclass(slots=True, kw_only=True)
 class ImportanceConfig:
-    """Correction for tokens to which engine and learner gave different probabilities."""
+    """Correction for tokens to which the engine and the learner assign different probabilities."""
 
     kind: Literal[
         "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
@@ -139,7 +140,7 @@ class ImportanceConfig:
 
 @dataclass(slots=True, kw_only=True)
 class CriticConfig:
-    """The critic, for algorithms that have a critic."""
+    """The critic, for algorithms that use one."""
 
     lr: LearningRate = 1e-5
     """Learning rate of the critic."""
@@ -168,23 +169,23 @@ def _default_loss() -> LossConfig:
 class AlgorithmConfig:
     """Settings that all algorithms share.
 
-    The name selects the algorithm, which adds its own settings and has its own defaults;
-    `agentrl algorithms NAME` shows both. A plain string instead of the section is the name.
+    The name selects the algorithm, which adds settings and has its own defaults; `agentrl
+    algorithms NAME` shows both. The section may be written as just the name.
     """
 
     name: str
     """A built-in algorithm, `module:Class` or `path/file.py:Class`."""
     loss: LossConfig = field(default_factory=_default_loss)
     discount: Fraction = 1.0
-    """Discount of later rewards per turn; no effect if whole episodes are compared."""
+    """Discount of later rewards per turn; no effect if the algorithm compares whole episodes."""
     token_discount: Fraction = 1.0
     """Discount of later rewards per token within a turn."""
     whiten: bool = False
     """Normalize a step's advantages over its tokens to mean 0 and standard deviation 1."""
     aggregate: Aggregate = "token_mean"
-    """How a step's token losses are reduced: the mean over all tokens; the mean over episodes of
-    the token mean, the token sum, or the token sum divided by `aggregate_constant`; or the total
-    sum."""
+    """How a step's token losses are reduced. `token_mean`: the mean over all tokens.
+    `sequence_mean`, `sequence_sum`, `constant`: the mean over episodes of the token mean, the token
+    sum, or the token sum divided by `aggregate_constant`. `token_sum`: the sum over all tokens."""
     aggregate_constant: PositiveFloat | None = None
     """Divisor for `aggregate=constant`, in tokens; None uses the maximum number of tokens that an
     episode can sample."""
@@ -195,8 +196,8 @@ class AlgorithmConfig:
     overlong: OverlongConfig = field(default_factory=OverlongConfig)
     importance_correction: ImportanceConfig = field(default_factory=ImportanceConfig)
     max_staleness: NonNegativeInt | None = None
-    """Maximum number of updates by which a token may be older than the learner; older tokens are
-    excluded from every loss. None for no limit."""
+    """Maximum number of updates between the weights that sampled a token and the learner's; older
+    tokens are excluded from every loss. None for no limit."""
     epochs: PositiveInt = 1
     """Passes over a step's samples."""
     minibatch: BatchSize | None = None

@@ -12,13 +12,13 @@ from annotated_types import Ge, Gt, Le, Lt
 from agentrl.errors import ConfigError
 
 MAX_EPISODES = 100_000
-"""Maximum episodes of a step, in flight, or of an evaluation; anything above is a typo."""
+"""Maximum number of episodes per step, in flight, or per evaluation; anything above is a typo."""
 MAX_NUMBER = 1_000_000_000_000
-"""The largest number that any setting takes; anything above is a typo."""
+"""The largest number that any setting accepts; anything above is a typo."""
 _MAX_S = 1_000_000
 """Eleven days; socket timers overflow after 24 days."""
 
-# The text next to some bounds explains the upper bound.
+# A string next to a bound explains the upper bound in messages.
 PositiveInt = Annotated[int, Gt(0)]
 NonNegativeInt = Annotated[int, Ge(0)]
 PositiveFloat = Annotated[float, Gt(0)]
@@ -80,7 +80,7 @@ def _check(value: Any, hint: Any, key: str) -> None:
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
         inner = _item_type(hint, list)
         for number, item in enumerate(value):
-            # OmegaConf checks the items of a list, but accepts lists in their place.
+            # OmegaConf checks the types of list items, but accepts a nested list as an item.
             if inner in (str, int, float) and not isinstance(item, str | int | float):
                 raise ConfigError(
                     f"{key}={value}: {item} is not a plain value; write a list such as [A, B]"
@@ -96,7 +96,7 @@ def _item_type(hint: Any, kind: type) -> Any:
 
 
 def _problem(value: Any, hint: Any) -> str | None:
-    """Say why a number does not fit its type; None if it does."""
+    """Return why a number violates the bounds of its type, or None if it does not."""
     if isinstance(value, float) and not math.isfinite(value):
         return "must be a finite number"
     parts = alternatives(hint)
@@ -120,7 +120,7 @@ def _problem(value: Any, hint: Any) -> str | None:
 
 
 def check_size(key: str, size: Sequence[int] | None, least: int, most: int) -> None:
-    """Check a width and a height; None is allowed."""
+    """Check the width and height of an image or screen; None is allowed."""
     if size is not None and (len(size) != 2 or not least <= min(size) <= max(size) <= most):
         raise ConfigError(
             f"{key}={size}: must be [width, height] in pixels, both {least} to {most}"
@@ -128,6 +128,6 @@ def check_size(key: str, size: Sequence[int] | None, least: int, most: int) -> N
 
 
 def check_betas(key: str, betas: Sequence[float]) -> None:
-    """Check the two decays of AdamW."""
+    """Check AdamW's two decay rates."""
     if len(betas) != 2 or not 0 <= min(betas) <= max(betas) < 1:
-        raise ConfigError(f"{key}={betas}: must be two decays, both at least 0 and below 1")
+        raise ConfigError(f"{key}={betas}: must be two decay rates, both at least 0 and below 1")

@@ -53,7 +53,7 @@ def _difference(section: Any, default: Any) -> dict[str, Any]:
 def _plain(value: Any, default: Any) -> Any:
     if is_dataclass(value) and type(value) is type(default):
         return _difference(value, default)
-    if is_dataclass(value):  # a section that is None by default, or an item of a list
+    if is_dataclass(value):  # a section that is None by default, or a list item
         given = {field.name: getattr(value, field.name) for field in fields(value)}
         usual = {field.name: _default(field) for field in fields(value)}
         return {n: _plain(one, usual[n]) for n, one in given.items() if one != usual[n]}

@@ -12,14 +12,14 @@ from agentrl.text import known_names
 
 _OF_HOST = ("source", "adb_port")
 _LAST_PORT = 65535
-"""Largest port number; adb refuses 65535 itself too."""
+"""Largest port number; adb refuses even 65535."""
 _ALLOWED = re.compile(r"[A-Za-z]\w*(\.[A-Za-z_]\w*)+(/[\w.$]+\*?)?", re.ASCII)
 _LONGEST = 511
-"""Maximum characters of a package, a slash and an activity."""
+"""Maximum length of `package/activity`, in characters."""
 
 
 def check_allowed(entry: str) -> str:
-    """Check an entry of `devices.allow` or of the guard; return it without an unneeded final `*`.
+    """Check an entry of `devices.allow` or of the guard; return it without a redundant final `*`.
 
     Raises:
         ConfigError: the entry is neither a package nor `package/activity-prefix`.
@@ -39,9 +39,9 @@ class DeadlinesConfig:
     connect_s: Seconds = 10.0
     """Deadline to connect, or to reconnect after a failure."""
     command_s: Seconds = 5.0
-    """Deadline of one command."""
+    """Deadline for a single command."""
     frame_s: Seconds = 5.0
-    """Deadline of one screenshot."""
+    """Deadline for a single screenshot."""
     settle_s: Seconds = 3.0
     """Deadline for the screen to settle after an action."""
     launch_s: Seconds = 15.0
@@ -61,12 +61,12 @@ class DevicesConfig:
     including phones that appear later. If several nodes have phones, `virtual:N` is divided among
     the nodes, and each node uses the listed serials that are connected to it."""
     hosts: dict[str, Any] = field(default_factory=dict)
-    """Nodes of the Ray cluster with phones, by address, hostname or id; if empty, the nodes with
-    engines. The value is the node's own source; null for its share of `devices.source`;
-    `{source: ..., adb_port: ...}`; or false to exclude a node named in a file. See
+    """Nodes of the Ray cluster that have phones, by address, hostname or id; if empty, the nodes
+    with engines. The value is a source for that node, null for its share of `devices.source`,
+    `{source: ..., adb_port: ...}`, or false to exclude a node named in a file. See
     docs/phones.md."""
     adb_port: int | None = None
-    """Port of the adb server; null uses the machine's ANDROID_ADB_SERVER_PORT, or 5037."""
+    """Port of the adb server; null uses ANDROID_ADB_SERVER_PORT from the environment, or 5037."""
     driver: str = "adbutils"
     """The ADB client library: `adbutils`, `ppadb` (pure-python-adb, an extra), or your own class
     (`my_driver.py:MyDriver`)."""
@@ -75,15 +75,15 @@ class DevicesConfig:
     (`my_capture.py:MyCapture`); `auto` picks the fastest method that works correctly on the
     phone."""
     input: Literal["auto", "input", "shell"] = "auto"
-    """Whether each command opens a shell (`input`) or all share one (`shell`); `auto` picks the
-    faster."""
+    """Whether each command opens a shell (`input`) or all commands share one (`shell`); `auto`
+    picks whichever is faster."""
     app: Literal["auto", "installed", "page"] = "auto"
-    """How the game runs on the phone: as an `installed` app, as on every virtual phone, or as a
-    `page` in the phone's browser, with nothing to install. `auto` uses the page if the app is not
-    installed."""
+    """How the game runs on the phone: as an `installed` app, which every virtual phone has, or as a
+    `page` in the phone's browser, which needs no installation. `auto` uses the page if the app is
+    not installed."""
     public_addresses: list[str] = field(default_factory=list)
-    """`HOST:PORT` of phones to use even though they are reachable, unencrypted, from the
-    internet."""
+    """`HOST:PORT` of phones to use even though they are reachable from the internet without
+    encryption."""
     allow: list[str] = field(default_factory=list)
     """Packages that may be in the foreground in addition to the game's own app, or
     `package/activity-prefix` to allow only some of a package's activities."""
@@ -93,9 +93,9 @@ class DevicesConfig:
     size: list[int] = field(default_factory=lambda: [720, 1280])
     """[width, height] of virtual phones, in pixels."""
     tempo: Literal["real", "quick"] = "real"
-    """Speed of virtual phones: `real`, where gestures take time and their effects show later, or
-    `quick`, where both are instant. A policy trained on quick phones has never seen the timing of
-    real phones."""
+    """Speed of virtual phones: `real`, where gestures take time and their effects show after a
+    delay, or `quick`, where both are instant. A policy trained on quick phones has never seen the
+    timing of real phones."""
     effect_delay_ms: list[int] | None = None
     """[minimum, maximum] delay until a virtual phone shows the effect of a touch; null uses
     [50, 300] with the tempo `real` and [0, 0] with `quick`."""
@@ -104,16 +104,16 @@ class DevicesConfig:
     quarantine_s: Seconds = 30.0
     """Seconds before a quarantined phone is tried again; doubles each time."""
     patience_s: NonNegativeSeconds = 300.0
-    """The job ends after all phones have been in quarantine for this many seconds."""
+    """The job stops after all phones have been in quarantine for this many seconds."""
     reboot: bool = False
-    """Reboot a phone if nothing else recovers it. A phone connected with `adb tcpip` does not
-    reconnect on its own."""
+    """Reboot a phone if all other attempts to recover it fail. A phone connected with `adb tcpip`
+    does not reconnect on its own."""
     wake: bool = False
     """Turn on a dark screen and dismiss a lock screen without a PIN when a phone is opened, before
     each episode, and when the phone is recovered."""
     lease_s: Seconds = 15.0
-    """If several rollout actors share the phones, seconds after which a phone is reclaimed from an
-    actor that died or hangs."""
+    """Seconds after which a phone is reclaimed from a rollout actor that died or hangs, if several
+    actors share the phones."""
     deadlines: DeadlinesConfig = field(default_factory=DeadlinesConfig)
 
     def __post_init__(self) -> None:
@@ -158,7 +158,7 @@ class DevicesConfig:
         )
 
     def has_own_source(self, host: str) -> bool:
-        """Whether a host in `hosts` has its own source instead of a share of `source`."""
+        """Return whether a host in `hosts` has its own source instead of a share of `source`."""
         own = self.hosts[host]
         return (own.get("source") if isinstance(own, dict) else own) is not None
 
@@ -184,8 +184,8 @@ class DevicesConfig:
             )
         if self.app == "page" and isinstance(source, str) and source.startswith("virtual"):
             raise ConfigError(
-                f"devices.app=page: {source} has no browser to show a page, and has the app "
-                f"installed; name real phones in {key}, or use devices.app=auto"
+                f"devices.app=page: {source} has the app installed, but no browser to show a page; "
+                f"set {key} to real phones, or use devices.app=auto"
             )
 
 

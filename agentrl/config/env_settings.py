@@ -18,9 +18,9 @@ class History:
     turns: int | None = None
     """Number of most recent turns; None for all."""
     screens: int | None = None
-    """Number of most recent turns whose screens are shown; None for all of `turns`."""
+    """Number of most recent turns whose screens are included; None for all of `turns`."""
     carries_memory: bool = False
-    """Whether the prompt includes the text that the model wrote to its memory."""
+    """True if the prompt includes what the model wrote to its memory."""
 
 
 EACH = "each"
@@ -62,9 +62,9 @@ class EnvConfig:
     """The environment and how its observations become prompts."""
 
     id: str = "NumberGame-v0"
-    """An id of agentrl or Gymnasium, `module:Name-v0` if a module registers it, the class itself
-    (`module:Class`, `path/file.py:Class`), the `http://HOST:PORT` of `agentrl serve-env`, the
-    `openenv://HOST:PORT` of an OpenEnv server, or `pettingzoo:ID`."""
+    """An id registered with agentrl or Gymnasium, `module:Name-v0` if importing a module registers
+    it, a class (`module:Class`, `path/file.py:Class`), the `http://HOST:PORT` of `agentrl
+    serve-env`, the `openenv://HOST:PORT` of an OpenEnv server, or `pettingzoo:ID`."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment's constructor. Arguments that its translator also
     accepts, such as the number game's `mode`, are passed to both; a scripted player gets the
@@ -73,33 +73,33 @@ class EnvConfig:
     """Keyword arguments of the environment's translator. Arguments that the constructor also
     accepts are passed to both; two different values are an error."""
     translator_class: str | None = None
-    """A translator that replaces the environment's own: `module:Class`, `path/file.py:Class`, or
-    a name of `agentrl list translator`."""
+    """A translator that replaces the environment's default: `module:Class`, `path/file.py:Class`,
+    or a name from `agentrl list translator`."""
     players: dict[str, str] = field(default_factory=dict)
-    """Additional scripted players: a name, and `module:Class`, `path/file.py:Class` or a name of
-    `agentrl list player`."""
+    """Additional scripted players, by a name of your choice: `module:Class`, `path/file.py:Class`,
+    or a name from `agentrl list player`."""
     player_kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the scripted players, passed to each that accepts them."""
     wrappers: list[WrapperConfig] = field(default_factory=list)
     """Wrappers applied to the environment in this order, the first innermost."""
     processes: Annotated[int, Ge(0), Le(1000), "they run at the same time"] | Literal["each"] = 0
-    """Processes that run the environments of each rollout actor, in parallel and isolated from each
-    other's crashes; 0 runs them in threads. `each` gives every environment its own
+    """Number of processes that run the environments of each rollout actor, in parallel and isolated
+    from each other's crashes; 0 runs them in threads. `each` gives every environment its own
     single-threaded process, as Playwright requires. Not for phones."""
     patience_s: NonNegativeSeconds = 30.0
-    """Seconds for which a remote environment's server may be unavailable, for example during a
-    restart. Only the episodes that it was playing are void."""
+    """Seconds for which the server of a remote environment may be unavailable, for example during a
+    restart. Only the episodes that it was running are void."""
     state_key: Literal["info", "observation", "screen"] = "info"
-    """Key that identifies a state when siblings are compared: `info`, for `info["state_key"]`;
-    `observation`, which treats equal observations as the same state; or `screen`, which ignores the
-    status bar and differences too small or too faint to see at a glance."""
+    """How states are identified when the episodes of a group are compared: by `info["state_key"]`
+    (`info`), by equal observations (`observation`), or by equal screens (`screen`), ignoring the
+    status bar and differences too small or too faint to notice."""
     max_turns: Annotated[int, Gt(0), Le(100_000), "an episode is kept in memory until it ends"] = 40
     """Number of turns after which an episode is truncated."""
     dialect: str | None = None
-    """Format in which a model writes touches and other actions: `qwen3-vl-mobile-use`,
+    """Format in which the model writes touches and other actions: `qwen3-vl-mobile-use`,
     `qwen2.5-vl-mobile-use`, `gui-owl`, `mai-ui`, `ui-tars`, `ui-tars-1.5`, `autoglm`,
     `androidworld-json`, `tag`, `tool`, or a `Dialect` as `module:Class` or `path/file.py:Class`.
-    None uses the format of the environment's translator."""
+    None uses the default format of the environment's translator."""
     dialect_kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the dialect."""
     history: str | None = None
@@ -108,7 +108,7 @@ class EnvConfig:
     text that the model wrote between `<memory>` and `</memory>`). None uses the dialect's default,
     or `concat` without a dialect."""
     prompt: str | None = None
-    """A Jinja2 template file for the instructions; None uses the translator's own."""
+    """A Jinja2 template file for the instructions; None uses the translator's instructions."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
@@ -116,7 +116,8 @@ class EnvConfig:
             parse_history(self.history)
         if self.dialect_kwargs and self.dialect is None:
             raise ConfigError(
-                f"env.dialect_kwargs={self.dialect_kwargs}: there is no env.dialect that takes them"
+                f"env.dialect_kwargs={self.dialect_kwargs}: has no effect without env.dialect; set "
+                "env.dialect, or remove env.dialect_kwargs"
             )
 
 
@@ -125,7 +126,7 @@ class RewardConfig:
     """One reward function and its weight."""
 
     function: str = "???"
-    """`module:name`, `path/file.py:name`, or a name of `agentrl list reward`."""
+    """`module:name`, `path/file.py:name`, or a name from `agentrl list reward`."""
     weight: float = 1.0
     """Weight of this function in the sum of rewards."""
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -133,34 +134,36 @@ class RewardConfig:
     kind: Literal[
         "auto", "episode", "batch", "sequential", "answer", "answers", "completions", "queries"
     ] = "auto"
-    """Arguments of the function: an episode; the inputs of several episodes (`batch`) or of one
-    (`sequential`), as in EasyR1; the reply and the ground truth (`answer`), or lists of them
-    (`answers`), as in veRL; `completions` and the columns of the data set, as in TRL; or `queries`,
-    as in OpenRLHF. `auto` goes by `REWARD_TYPE` in the function's file, or else by the first
-    parameter's name: `reward_inputs`, `reward_input`, `data_source`, `data_sources`, `completions`
-    or `queries`."""
+    """The function's calling convention: an episode (`episode`); the inputs of several episodes
+    (`batch`) or of one (`sequential`), as in EasyR1; the reply and the ground truth (`answer`), or
+    lists of them (`answers`), as in veRL; `completions` and the columns of the data set, as in TRL;
+    or `queries`, as in OpenRLHF. `auto` reads `REWARD_TYPE` from the function's file, or else goes
+    by the name of the first parameter: `reward_inputs`, `reward_input`, `data_source`,
+    `data_sources`, `completions` or `queries`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RewardAuditConfig:
-    """Comparison of training rewards with the truth reported by the environment."""
+    """Comparison of training rewards with the ground truth reported by the environment."""
 
     reward: str = "reward"
-    """Audited reward: `reward`, the sum of all rewards, or `reward/NAME`, a single function's."""
+    """The audited reward: `reward`, the sum of all rewards, or `reward/NAME`, the reward of a
+    single function."""
     accept_at: float = 0.5
     """Lowest reward at which an episode counts as accepted."""
     truth: str = "success"
-    """Reference value: `success`, another metric of the environment, `env_reward`, or
-    `reward/NAME`. Episodes without it are not counted."""
+    """The ground truth: `success`, another metric of the environment, `env_reward`, or
+    `reward/NAME`. Episodes without this value are not counted."""
     truth_at: float = 1.0
-    """Lowest value of the truth that counts as a success."""
+    """Lowest value of `truth` that counts as a success."""
     max_false_accept: Annotated[float, Ge(0), Lt(1)] | None = None
-    """Maximum share of truly failed episodes that are accepted. The job stops when the share's 95%
-    interval lies above this; None only logs the share."""
+    """Maximum fraction of failed episodes that may be accepted. The job stops when the 95%
+    confidence interval of the fraction lies above this; None only logs it."""
     max_false_reject: Annotated[float, Ge(0), Lt(1)] | None = None
-    """Maximum share of truly successful episodes that are rejected, with the same rule."""
+    """Maximum fraction of successful episodes that may be rejected; works like
+    `max_false_accept`."""
     min_episodes: PositiveInt = 50
-    """Minimum number of episodes in a share before it can stop the job."""
+    """Minimum number of episodes a fraction is computed from before it can stop the job."""
     window: PositiveInt = 1000
     """Number of most recent episodes that are counted."""
 
@@ -173,8 +176,8 @@ class RewardAuditConfig:
             )
         if self.reward == self.truth:
             raise ConfigError(
-                f"reward_audit.truth={self.truth}: is compared with itself; name what the "
-                "environment knows"
+                f"reward_audit.truth={self.truth}: is the audited reward itself; set it to a value "
+                "that the environment reports, such as success"
             )
 
 
@@ -184,9 +187,10 @@ class EvalConfig:
 
     every: NonNegativeInt = 10
     """Steps between evaluations during training, which determine the best checkpoint; the last step
-    is always evaluated. 0 disables them."""
+    is always evaluated. 0 disables these evaluations."""
     episodes: EpisodeCount = 100
-    """Episodes per evaluation before and after training, which runs both sampled and greedy."""
+    """Episodes per evaluation before and after training; these evaluations run once sampled and
+    once greedy."""
     episodes_during: EpisodeCount = 20
     """Episodes per evaluation during training."""
     first_seed: int = 1_000_000
@@ -194,7 +198,7 @@ class EvalConfig:
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Overrides of `env.kwargs` for evaluation: another split of the data, or a harder level."""
     baselines: list[str] | None = None
-    """Scripted players evaluated for comparison; None means `random` and `expert`, if the
+    """Scripted players that are evaluated for comparison; None uses `random` and `expert`, if the
     environment has them."""
     suite: str | None = None
     """Evaluation suite that `agentrl eval` plays instead of the job's environment: a name such as

@@ -1,4 +1,4 @@
-"""Settings for training on fixed data sets: supervised, on preferences, and of reward models."""
+"""Settings for training on fixed data sets: supervised fine-tuning, DPO and reward models."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -23,8 +23,8 @@ class DataConfig:
     """A data set: a file, a folder, or an id on the Hugging Face Hub."""
 
     data: str = ""
-    """`*.jsonl`, `*.json`, `*.csv`, `*.parquet`, a folder, or `owner/name`; `DATA@SPLIT` names the
-    split."""
+    """A `*.jsonl`, `*.json`, `*.csv` or `*.parquet` file, a folder, or `owner/name` on the Hub;
+    `DATA@SPLIT` selects a split."""
     split: str | None = None
     """Split of the data set; not needed if there is only one."""
     name: str | None = None
@@ -36,14 +36,18 @@ class DataConfig:
     image_root: str | None = None
     """Folder that contains the images; None uses the data set's own folder."""
     keys: dict[str, str] = field(default_factory=dict)
-    """Column names by content, where they differ from the defaults: `{prompt: question,
-    completion: reply}`. Contents: `messages`, `system`, `tools`, `images`, `prompt`, `context`,
-    `history`, `completion`, `thinking`, `text`, `labels`, `chosen`, `rejected`, `margin`."""
+    """Column names, where they differ from the defaults: `{prompt: question,
+    completion: reply}`. Possible keys: `messages`, `system`, `tools`, `images`, `prompt`,
+    `context`, `history`, `completion`, `thinking`, `text`, `labels`, `chosen`, `rejected`,
+    `margin`."""
 
     def validate(self, section: str) -> None:
         """Raise `ConfigError` at the first invalid value."""
         if not self.data:
-            raise ConfigError(f"{section}.data: name a file, a folder or an id on the Hub")
+            raise ConfigError(
+                f"{section}.data is not set; set it to a file, a folder or a data set id on the "
+                "Hugging Face Hub"
+            )
         if self.image_root is not None:
             path_of(self.image_root, f"{section}.image_root")
 
@@ -53,11 +57,11 @@ class FinetuningConfig:
     """Duration and evaluation of training on a data set; `optim` has the learning rate."""
 
     train: DataConfig = field(default_factory=DataConfig)
-    """Examples to learn from."""
+    """Training examples."""
     eval: DataConfig | None = None
-    """Examples for the evaluation loss; None uses the examples kept back by `hold_out`."""
+    """Examples for the evaluation loss; None uses those set aside by `hold_out`."""
     hold_out: Annotated[float, Ge(0), Lt(1)] = 0.0
-    """Fraction of `train` that is kept back for the evaluation loss."""
+    """Fraction of `train` that is set aside for the evaluation loss."""
     epochs: PositiveFloat = 1.0
     """Passes over the examples."""
     steps: StepCount | None = None
@@ -67,9 +71,9 @@ class FinetuningConfig:
     max_tokens: TokenCount = 8192
     """Maximum length of a conversation."""
     on_long: Literal["refuse", "skip"] = "refuse"
-    """Handling of longer conversations: stop with an error, or leave them out."""
+    """What to do with longer conversations: stop with an error, or skip them."""
     on_bad: Literal["refuse", "skip"] = "refuse"
-    """Handling of rows or images that cannot be read: stop with an error, or leave them out."""
+    """What to do with rows or images that cannot be read: stop with an error, or skip them."""
     eval_every: NonNegativeInt = 0
     """Steps between evaluations; 0 evaluates only before and after training."""
     patience: PositiveInt | None = None
@@ -83,14 +87,14 @@ class FinetuningConfig:
             self.eval.validate(f"{section}.eval")
             if self.hold_out:
                 raise ConfigError(
-                    f"{section}.hold_out={self.hold_out}: {section}.eval names the examples for "
-                    "the evaluation loss; leave out one of the two"
+                    f"{section}.hold_out={self.hold_out}: {section}.eval already provides the "
+                    "examples for the evaluation loss; remove one of the two settings"
                 )
         is_evaluated = self.eval_every and (self.hold_out or self.eval)
         if self.patience is not None and not is_evaluated:
             raise ConfigError(
-                f"{section}.patience={self.patience}: needs evaluations: set {section}.eval_every, "
-                f"and {section}.hold_out or {section}.eval"
+                f"{section}.patience={self.patience}: requires evaluations during training; set "
+                f"{section}.eval_every, and {section}.hold_out or {section}.eval"
             )
 
 
@@ -114,8 +118,8 @@ class DPOConfig(FinetuningConfig):
     """Scale of the implicit reward: higher values stay closer to the reference. Called tau in IPO;
     the SimPO paper uses 2 to 10."""
     margin: NonNegativeFloat = 0.0
-    """Margin by which the better answer's implicit reward should exceed the other's: gamma in
-    SimPO; no effect on IPO."""
+    """Margin by which the implicit reward of the better answer should exceed that of the other:
+    gamma in SimPO; no effect on IPO."""
     label_smoothing: Annotated[float, Ge(0), Lt(0.5)] = 0.0
     """Assumed fraction of pairs whose answers are swapped (conservative DPO); no effect on
     IPO."""
@@ -133,8 +137,8 @@ class RewardModelConfig(FinetuningConfig):
     """Training of a reward model (`agentrl train-reward-model`); also has all settings of `sft`."""
 
     per_turn: bool = False
-    """Learn a reward for every reply from rows with `labels` (a process reward model), instead of
-    a reward for whole answers from pairs."""
+    """Train a process reward model, which scores every reply, on rows with `labels`, instead of a
+    model that scores whole answers, on pairs."""
     center: NonNegativeFloat = 0.0
     """Coefficient of the squared sum of a pair's rewards, which keeps rewards around 0
     (arXiv:2312.09244)."""

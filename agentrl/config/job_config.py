@@ -35,7 +35,7 @@ from agentrl.text import quoted
 
 @dataclass(slots=True, kw_only=True)
 class RunConfig:
-    """Folder of a run, its recorded frames, restarts and shutdown."""
+    """The run's folder, recorded frames, restarts and shutdown."""
 
     dir: str = "runs"
     """Folder that contains all runs."""
@@ -43,28 +43,31 @@ class RunConfig:
     """Folder below `dir`; None derives it from the time and the configuration's name, or, for a
     generic name such as `config.yaml`, the name of its folder or environment."""
     frames: Literal["device", "model", "none"] = "device"
-    """Resolution of recorded frames: the device's, the model's input, or no frames at all."""
+    """Resolution of recorded frames: that of the device or of the model's input; `none` records no
+    frames."""
     keep_gb: PositiveFloat | None = None
-    """Disk space for recorded episodes and their frames, in units of 10^9 bytes. Beyond that, the
-    oldest training episodes are removed, except for their scores; None keeps all. See
+    """Disk space for recorded episodes and their frames, in GB (10^9 bytes). Above this limit, the
+    oldest training episodes are removed, except for their scores; None keeps all episodes. See
     docs/replay.md."""
     search_path: list[str] = field(default_factory=list)
-    """Folders searched for modules; empty means the configuration's own folder."""
+    """Folders to search for modules; empty means the configuration's own folder."""
     restarts: NonNegativeInt = 3
-    """How often a job resumes automatically from its last checkpoint after a learner rank died or
-    did not answer; 0 for never. The job stops if this happens again after the same step."""
+    """Maximum number of times that a job automatically resumes from its last checkpoint after a
+    learner rank died or stopped responding; 0 for never. The job stops if this happens again after
+    the same step."""
     grace_s: NonNegativeSeconds = 60.0
-    """After Ctrl-C, SIGTERM or SIGHUP, seconds for the update in progress to end. Then a
-    checkpoint of the last finished step is saved, and the job ends."""
+    """Seconds that the update in progress may take to finish after Ctrl-C, SIGTERM or SIGHUP. Then
+    a checkpoint of the last finished step is saved, and the job stops."""
     stop_signal: Literal["SIGUSR1", "SIGUSR2", "SIGHUP"] | None = None
-    """An additional signal to handle like SIGTERM, such as the signal set by Slurm's `--signal`."""
+    """An additional signal that is handled like SIGTERM, such as the one set by Slurm's
+    `--signal`."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
         if self.name is not None and not _is_folder_name(self.name):
             raise ConfigError(
-                f"run.name={quoted(self.name)}: must be a plain folder name: no slash, control "
-                "character, or space at either end, and at most 255 bytes"
+                f"run.name={quoted(self.name)}: must be a plain folder name without slashes, "
+                "control characters, or spaces at either end, and at most 255 bytes long"
             )
         path_of(self.dir, "run.dir")
 
@@ -81,7 +84,7 @@ class CheckpointConfig:
     every: PositiveInt = 10
     """Steps between checkpoints."""
     keep: PositiveInt = 2
-    """Number of latest checkpoints to keep, in addition to the best."""
+    """Number of most recent checkpoints to keep, in addition to the best one."""
     asynchronous: bool = True
     """Continue training while a checkpoint is written: each rank first copies its state to CPU
     memory."""
@@ -89,12 +92,13 @@ class CheckpointConfig:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class LoggerConfig:
-    """A destination of metrics."""
+    """A destination for metrics."""
 
     name: str
     """A built-in or installed name, `module:Class` or `path/file.py:Class`."""
     kwargs: Mapping[str, Any]
-    """Keyword arguments of its class, in addition to the run's folder and the planned work."""
+    """Keyword arguments of the logger's class, in addition to the run's folder and the planned
+    work."""
     optional: bool
     """Whether to skip the logger if its library is not installed."""
 
@@ -153,10 +157,10 @@ class Config:
     eval: EvalConfig = field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     logging: list[Any] = field(default_factory=lambda: ["console", "file"])
-    """Loggers of the metrics: console, file, tensorboard, wandb, swanlab, mlflow, or your own class
-    (`my_logger.py:MyLogger`); a logger with arguments is written `{name: ..., kwargs: {...}}`. All
-    but the first two are extras of the same name and must be installed; with a question mark
-    (`"tensorboard?"`, quoted), a logger is used only if it is installed."""
+    """Where metrics are logged: console, file, tensorboard, wandb, swanlab, mlflow, or your own
+    class (`my_logger.py:MyLogger`); a logger with arguments is written `{name: ..., kwargs:
+    {...}}`. All except the first two require the extra of the same name; with a question mark
+    (`"tensorboard?"`, quoted), a logger is skipped if it is not installed."""
 
     def validate(self) -> None:
         """Check every section, and the combinations of settings across sections.
@@ -187,13 +191,14 @@ class Config:
         lease_s, command_s = self.devices.lease_s, self.devices.deadlines.command_s
         if self.rollout.actors not in (1, "auto") and lease_s <= command_s:
             raise ConfigError(
-                f"devices.lease_s={lease_s}: must be above devices.deadlines.command_s={command_s},"
-                " the time that renewing a phone's lease may take"
+                f"devices.lease_s={lease_s}: must be above "
+                f"devices.deadlines.command_s={command_s}, because renewing a phone's lease may "
+                "take that long"
             )
         if self.train.master_dtype == "bfloat16" != self.model.dtype:
             raise ConfigError(
-                "train.master_dtype=bfloat16: the model computes with these weights; set "
-                "model.dtype=bfloat16"
+                "train.master_dtype=bfloat16: requires model.dtype=bfloat16, because the model "
+                "computes with these weights"
             )
         if self.train.compile and self.model.lora.rank and self.model.lora.base == "nf4":
             raise ConfigError(
@@ -203,14 +208,15 @@ class Config:
         attentions = ("auto", "flex", "sdpa")
         if self.train.sequence_parallel > 1 and self.model.attention not in attentions:
             raise ConfigError(
-                f"train.sequence_parallel={self.train.sequence_parallel}: "
-                f"model.attention={self.model.attention} must be auto, flex or sdpa"
+                f"train.sequence_parallel={self.train.sequence_parallel}: requires "
+                f"model.attention=auto, flex or sdpa, not {self.model.attention}"
             )
         for key in ("tensor_parallel", "expert_parallel"):
             if getattr(self.train, key) > 1 and self.model.lora.base == "nf4":
                 raise ConfigError(
                     f"train.{key}={getattr(self.train, key)}: cannot be combined with "
-                    f"model.lora.base=nf4, as 4-bit weights are not divided; set train.{key}=1"
+                    "model.lora.base=nf4, because 4-bit weights cannot be sharded; set "
+                    f"train.{key}=1"
                 )
 
     def validate_for_training(self) -> None:
@@ -223,8 +229,8 @@ class Config:
         requires = ALGORITHM.resolve(algorithm.name)(algorithm).requires
         if rollout.group_size == 1 and requires.siblings and self.train.steps > 0:
             raise ConfigError(
-                f"rollout.group_size=1: algorithm.name={algorithm.name} compares siblings, so "
-                "nothing can be learned; use at least 2, typically 8"
+                f"rollout.group_size=1: algorithm.name={algorithm.name} compares the episodes of a "
+                "group, so it learns nothing from a single one; use at least 2, typically 8"
             )
         if rollout.top_p < 1:
             raise ConfigError(
@@ -233,31 +239,31 @@ class Config:
             )
         if requires.greedy and rollout.seed_per == "episode":
             raise ConfigError(
-                f"algorithm.name={algorithm.name}: compares each episode with a greedy one on the "
-                "group's seed; set rollout.seed_per=group"
+                f"algorithm.name={algorithm.name}: requires rollout.seed_per=group, because each "
+                "episode is compared with a greedy episode on the group's seed"
             )
         ranks = self.train.ranks_multiple if self.train.ranks == "auto" else self.train.ranks
         if rollout.launcher == "local" and ranks != 1:
             raise ConfigError(
-                f"train.ranks={ranks} needs rollout.launcher=ray: the local launcher "
-                "trains in this process alone"
+                f"train.ranks={ranks} requires rollout.launcher=ray, because the local launcher "
+                "trains in a single process"
             )
         self.algorithm.validate_for_training()
         self.model.lora.validate_for_training()
 
     @property
     def only_learns_from(self) -> str | None:
-        """Return the section of a data set job, unless an environment is configured as well."""
+        """The section of a job that only trains on a data set; None for other jobs."""
         sections = {"sft": self.sft, "dpo": self.dpo, "reward_model": self.reward_model}
         given = next((name for name, section in sections.items() if section is not None), None)
         return given if self.env == EnvConfig() and not self.mixture else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the whole tree as plain values; `from_dict` is the inverse."""
+        """Return all settings as plain values; `from_dict` is the inverse."""
         return asdict(self)
 
     def digest(self) -> str:
-        """Hash everything but the `run` section, to twelve hexadecimal digits."""
+        """Hash all sections except `run` to twelve hexadecimal digits."""
         tree = self.to_dict()
         del tree["run"]
         text = json.dumps(tree, sort_keys=True, default=str)
@@ -277,7 +283,7 @@ class Config:
         for index, one in enumerate(self.mixture):
             env = one.environment(self.env, f"mixture[{index}]")
             is_other = one.has_other_id(self.env)
-            level = one.env.get("kwargs", {})  # evaluated on this level, too
+            level = one.env.get("kwargs", {})  # evaluated on this level as well
             shared = {k: v for k, v in self.eval.kwargs.items() if k not in level and not is_other}
             own = ([] if is_other else self.rewards) if one.rewards is None else one.rewards
             evaluation = replace(self.eval, kwargs={**shared, **one.eval_kwargs})
@@ -290,7 +296,7 @@ class Config:
         return {name: weight / sum(weights.values()) for name, weight in weights.items()}
 
     def without_learner(self) -> Self:
-        """Return the same job without a learner: engines keep their initial weights."""
+        """Return the same job without a learner, so engines keep their initial weights."""
         return replace(
             self,
             train=replace(self.train, weight_transfer="file"),

@@ -26,9 +26,9 @@ _BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", 
 """Maps bounds of `annotated_types` to JSON schema keywords."""
 
 _LATER = r"^\?\?\?$|\$\{"
-"""Text allowed instead of a number or boolean: a value given later, or an interpolation."""
+"""Strings allowed instead of a number or boolean: a missing value (`???`) or an interpolation."""
 _NUMBER = r"|^[-+]?[0-9._]+([eE][-+]?[0-9]+)?$"
-"""Matches numbers such as `1e-3`, which is text in YAML 1.1."""
+"""Matches numbers such as `1e-3`, which is a string in YAML 1.1."""
 _ANY_SIZE = {"minimum": -MAX_NUMBER, "maximum": MAX_NUMBER}
 _PLAIN: dict[Any, Schema] = {
     int: {"type": ["integer", "string"], "pattern": _LATER, **_ANY_SIZE},
@@ -74,7 +74,7 @@ def _section(cls: type) -> Schema:
 
 
 def _of(hint: Any) -> Schema:
-    """Return the schema of a type and its bounds as a new object."""
+    """Return a new schema object for a type and its bounds."""
     if (parts := alternatives(hint)) != (hint,):
         choices = [_of(part) for part in parts if part is not type(None)]
         schema = choices[0] if len(choices) == 1 else {"anyOf": choices}
@@ -113,7 +113,7 @@ def _or_null(schema: Schema) -> Schema:
 
 
 def _chosen(point: ExtensionPoint, built_in: list[Any], default: str | None) -> Schema:
-    """Return the schema of a section whose settings depend on its `name`, or the name alone."""
+    """Return the schema of a section whose settings depend on its `name`, or just the name."""
     properties: Schema = {}
     for section in built_in:
         for name, schema in _section(type(section))["properties"].items():

@@ -35,7 +35,7 @@ _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
 def is_packaged(name: str) -> bool:
-    """Whether a configuration with this name comes with agentrl."""
+    """Return whether a configuration with this name comes with agentrl."""
     return name in packaged_names()
 
 
@@ -53,7 +53,7 @@ def find(name: str) -> Path:
         return _PACKAGED / f"{packaged}.yaml"
     if path.is_dir():
         file = path / "config.yaml"
-        use = f"name {file}, or continue the run with --resume" if file.is_file() else "name a file"
+        use = f"use {file}, or continue the run with --resume" if file.is_file() else "use a file"
         raise ConfigError(f"{name}: is a folder, not a configuration; {use}")
     hint = known_names(name, packaged_names(), label="Packaged")
     if path.suffix in (".yaml", ".yml"):
@@ -61,7 +61,7 @@ def find(name: str) -> Path:
         own = did_you_mean(path.stem, sorted(file.stem for file in path.parent.glob("*.y*ml")))
         beside = re.sub(r"'(.+?)'", rf"'\1{path.suffix}'", own)
         packaged_too = did_you_mean(path.stem, packaged_names()) if len(path.parts) == 1 else ""
-        hint = beside or packaged_too or f"; agentrl init {path} writes one"
+        hint = beside or packaged_too or f"; create one with: agentrl init {path}"
     raise ConfigError(f"{name}: no such configuration{hint}")
 
 
@@ -96,8 +96,8 @@ def load(source: StrPath, overrides: Sequence[str] = ()) -> Config:
     own = [] if _is_in_package(path) else [str(path.parent.absolute())]
     if path.suffix.lower() in _DATA_FILES:
         raise ConfigError(
-            f"{path}: is a data set, not a configuration: `agentrl init CONFIG.yaml --data {path}` "
-            "writes one for it"
+            f"{path}: is a data set, not a configuration; create one for it with `agentrl init "
+            f"CONFIG.yaml --data {path}`"
         )
     belongs_to_run = path.name == "config.yaml" and (path.parent / "episodes").is_dir()
     tree = _load_yaml(path, RESTORE if belongs_to_run else "Correct it")
@@ -120,7 +120,7 @@ def _validated(config: Config, search_path: Sequence[str] = ()) -> Config:
 def load_merged(
     base: str | None, trees: Sequence[Mapping[str, Any]], overrides: Sequence[str], where: Path
 ) -> Config:
-    """Merge several trees of settings into a configuration; later trees take precedence.
+    """Merge several settings trees into a configuration; later trees take precedence.
 
     Args:
         base: YAML file or packaged name to which the trees are added; None for the defaults.
@@ -156,9 +156,10 @@ def resolve(source: Config | StrPath, overrides: Sequence[str] = ()) -> Config:
 
 
 def with_absolute_paths(config: Config) -> Config:
-    """Return the configuration with absolute paths: an environment may change the current folder.
+    """Return the configuration with absolute paths.
 
-    Other relative paths are still resolved against what is now the current folder.
+    An environment may change the current folder. Modules named by a relative path are still
+    imported from the folder that is current now.
     """
 
     def absolute(path: str) -> str:
@@ -217,7 +218,7 @@ def _merged(
         # An algorithm, loss or sampler named in the tree may be in a user's file.
         _make_importable(OmegaConf.select(both, "run.search_path") or search_path)
         merged = _over_defaults(tree, given)
-        # Once merged with the defaults, a missing value would become the default.
+        # Check `both`, because in `merged` the default has replaced a missing value.
         left_open = sorted(OmegaConf.missing_keys(both))
         if left_open:
             raise ConfigError(
@@ -230,7 +231,7 @@ def _merged(
 
 
 def _over_defaults(tree: DictConfig, given: DictConfig) -> DictConfig:
-    """Return the whole tree, without checking for missing values."""
+    """Merge the tree with the defaults, without checking for missing values."""
     own, overrides = _with_names(tree), _with_names(given)
     defaults = _defaults_with(
         sections_by_name.select_algorithm(own, overrides),
@@ -244,7 +245,7 @@ _DEFAULTS: dict[tuple[object, ...], DictConfig] = {}
 
 
 def _defaults_with(algorithm: AlgorithmConfig, sampling: SamplerConfig) -> DictConfig:
-    """Return the whole tree of defaults to merge with; cached, because OmegaConf is slow."""
+    """Return the tree of all defaults to merge with; cached, because OmegaConf is slow."""
     chosen = (algorithm, algorithm.loss, sampling)
     key = tuple((type(one), one.name) for one in chosen)
     if key not in _DEFAULTS:
@@ -309,13 +310,13 @@ def _error_message(
 
 
 def _type_message(tree: DictConfig) -> str | None:
-    """Describe the first value in a tree with a wrong type, with its key; None if all are right."""
+    """Describe the first value of a wrong type in a tree, with its key; None if there is none."""
     found = find_mistyped(OmegaConf.to_container(tree), Config)
     return None if found is None else ": ".join(found)
 
 
 def _misfit(tree: DictConfig, overrides: Sequence[str]) -> Exception | None:
-    """Return the error if a tree with overrides does not fit the sections; None if it does."""
+    """Return the error if a tree with overrides does not fit the sections, or None if it fits."""
     try:
         _over_defaults(tree, _read(overrides))
     except _UNFIT as error:
@@ -340,7 +341,7 @@ def _read(overrides: Sequence[str]) -> DictConfig:
 
 
 def arguments(overrides: Sequence[str]) -> dict[str, Any]:
-    """Parse `key=value` strings like overrides, to plain values.
+    """Parse `key=value` strings in the syntax of overrides to plain values.
 
     Raises:
         ConfigError: a string is not `key=value`.
@@ -398,7 +399,7 @@ def load_rewards(path: Path) -> list[RewardConfig]:
 
 
 def algorithm_config(name: str, **settings: Any) -> AlgorithmConfig:
-    """Return an algorithm's settings: its defaults and the given settings; sections are mappings.
+    """Return an algorithm's default settings, updated with the given ones; sections are mappings.
 
     Example:
         ```python
@@ -446,7 +447,7 @@ def _first_line(error: Exception, key: str | None = None) -> str:
     section: Any = getattr(error, "object_type", None)
     if re.match(r"Key '.*' not in '\w+'", text) and section is not None:
         hint = _elsewhere(str(key))
-        unknown = getattr(error, "full_key", None) or str(key)  # may be just the section
+        unknown = getattr(error, "full_key", None) or str(key)  # the key may be just the section
         text = f"no such setting{f' ({hint})' if hint else _known_settings(unknown, section)}"
     elif isinstance(error, MarkedYAMLError):
         text = error.problem or text

@@ -16,7 +16,7 @@ _IMAGES, _SIZES = "images", ("image_size", "max_pixels")
 
 
 def model_config(path: str) -> ModelConfig:
-    """Return a model's settings, with the size of the images it was trained on, if known."""
+    """Return a model's settings, including the size of its training images if known."""
     return ModelConfig(path=path, **trained_image_sizes(path))
 
 
@@ -41,7 +41,7 @@ def extend_record(folder: Path, entries: Mapping[str, Any]) -> None:
 
 
 def model_record(folder: Path) -> dict[str, Any]:
-    """Read the recorded facts about a model, by name; empty if its folder has no record.
+    """Read the recorded facts about a model; empty if its folder has no record.
 
     Raises:
         ConfigError: the record is damaged.
@@ -56,6 +56,6 @@ def model_record(folder: Path) -> dict[str, Any]:
         raise ValueError("its entries must be objects")
     except (AttributeError, OSError, ValueError) as error:
         raise ConfigError(
-            f"{file}: cannot be read: {error}. Restore it, or delete it: the model then counts as "
-            "one without a warm start, and the size of its images as unknown."
+            f"{file}: cannot be read: {error}. Restore or delete it; without it, agentrl assumes "
+            "that the model had no warm start and that its image size is unknown."
         ) from error

@@ -1,4 +1,4 @@
-"""Settings of other trainers, and their names here (other_trainers.yaml)."""
+"""Maps settings of other trainers to ours (other_trainers.yaml)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class OtherTrainer:
 
     name: str
     launch: str
-    """Pattern for the word in a shell command that starts the trainer."""
+    """Pattern for the word of a shell command that starts the trainer."""
     defaults: Mapping[str, Any]
     """Maps the trainer's keys to its defaults."""
     keys: Mapping[str, str]
@@ -28,7 +28,7 @@ class OtherTrainer:
     or to `no: ` and the reason."""
 
     def counterpart(self, key: str) -> tuple[str, str]:
-        """Return our key or `~NAME`, and otherwise the reason why there is no counterpart.
+        """Return our key or `~NAME`, or else the reason why there is no counterpart.
 
         Both are empty for an unknown setting.
         """
@@ -40,13 +40,13 @@ class OtherTrainer:
 
 @cache
 def other_trainers() -> Mapping[str, OtherTrainer]:
-    """Return all trainers in the table by name; names for jobs on data sets end in `_data`."""
+    """Return all trainers in the table by name; names for data set jobs end in `_data`."""
     table = _table()
     return {name: _trainer(name, table) for name in table if "launch" in table[name]}
 
 
 def translated(ours: str, value: Any) -> Any:
-    """Translate another trainer's value to a value of our setting."""
+    """Translate another trainer's value to the value of our setting."""
     names = _table()["values"].get(ours, {})
     return names.get(value, value) if isinstance(value, str) else value
 
@@ -56,7 +56,8 @@ def suggestion(key: str, *, by_end: bool = False) -> str:
 
     Args:
         key: the key as written by the user.
-        by_end: whether the key may be just the end of theirs, as `n` for `worker.rollout.n`.
+        by_end: True if the key may be just the end of their key, such as `n` for
+            `worker.rollout.n`.
 
     Returns:
         `did you mean ...?`, a reason, or an empty string if no trainer has such a setting.
@@ -75,9 +76,9 @@ def suggestion(key: str, *, by_end: bool = False) -> str:
         return f"did you mean {' or '.join(f'{name!r}{note}' for name, note in notes.items())}?"
     reasons = (trainer.counterpart(theirs)[1] for trainer, theirs in found)
     if reason := next(filter(None, reasons), ""):
-        return f"it has no counterpart here: {reason.replace('JOB', 'sft')}"
+        return f"it has no counterpart in agentrl: {reason.replace('JOB', 'sft')}"
     if key in (sections := _sections()):
-        return f"agentrl port {' or '.join(sections[key])} FILE translates files with this section"
+        return f"agentrl port {' or '.join(sections[key])} FILE converts files with this section"
     return ""
 
 

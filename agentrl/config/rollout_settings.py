@@ -1,4 +1,4 @@
-"""Settings of rollouts, and of a remote model server that plays."""
+"""Settings of rollouts and of a remote model server that acts as the policy."""
 
 import json
 import re
@@ -31,34 +31,34 @@ _SET_ELSEWHERE = {
     "stream": None,
     "n": None,
 }
-"""Maps request fields to the settings that control them; None if a field is fixed."""
+"""Maps request fields to the settings that control them; None for fields that cannot be changed."""
 
 
 @dataclass(slots=True, kw_only=True)
 class EndpointConfig:
-    """A chat completions server whose model plays, for `rollout.engine=remote`."""
+    """A chat completions server whose model is the policy, for `rollout.engine=remote`."""
 
     url: str = "http://127.0.0.1:8000/v1"
-    """Base URL of `/models` and `/chat/completions`: `vllm serve`, SGLang, OpenAI or any compatible
-    server."""
+    """Base URL of the server, without `/chat/completions`: `vllm serve`, SGLang, OpenAI or any
+    compatible server."""
     model: str | None = None
-    """The model's name on the server; None uses the only one it serves."""
+    """The model's name on the server; None if the server has only one model."""
     api_key_env: str | None = None
     """Environment variable that holds the API key, such as `OPENAI_API_KEY`; None sends no key.
     The key itself never appears in a configuration, log or record."""
     headers: dict[str, str] = field(default_factory=dict)
-    """Headers sent with every request; not for secrets."""
+    """Headers to send with every request; must not contain secrets."""
     extra_body: dict[str, Any] = field(default_factory=dict)
-    """Extra fields of every request, such as `{min_p: 0.05}`; null removes a field that would
-    otherwise be sent, such as `{seed: null}`."""
+    """Extra fields to send with every request, such as `{min_p: 0.05}`; null removes a field that
+    would otherwise be sent, such as `{seed: null}`."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value, without quoting possible API keys."""
         self._check_url()
         if self.api_key_env is not None and not _VARIABLE.fullmatch(self.api_key_env):
             raise ConfigError(
-                "rollout.endpoint.api_key_env: not a valid name of an environment variable; give "
-                "the name of the one that holds the key, such as OPENAI_API_KEY"
+                "rollout.endpoint.api_key_env: not a valid name for an environment variable; set "
+                "it to the name of the variable that holds the key, such as OPENAI_API_KEY"
             )
         for name, value in self.headers.items():
             if name.lower() in _SECRET:
@@ -78,7 +78,7 @@ class EndpointConfig:
         try:
             parts = urlsplit(self.url)
             fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:  # an invalid port or address
+        except ValueError:  # invalid port or address
             fine = False
         if fine and (parts.username or parts.password or parts.query or parts.fragment):
             raise ConfigError(
@@ -86,7 +86,9 @@ class EndpointConfig:
                 "an environment variable and name it in rollout.endpoint.api_key_env"
             )
         if not fine or not (self.url.isascii() and self.url.isprintable()) or " " in self.url:
-            raise ConfigError(f"{what}={self.url!r}: must look like http://HOST:PORT/v1, or https")
+            raise ConfigError(
+                f"{what}={self.url!r}: must look like http://HOST:PORT/v1 or https://HOST/v1"
+            )
 
     def _check_extra_body(self) -> None:
         what = "rollout.endpoint.extra_body"
@@ -100,7 +102,7 @@ class EndpointConfig:
             if name in _SET_ELSEWHERE and not may_be_left_out:
                 raise ConfigError(
                     f"{what}.{name}: "
-                    + (f"set {setting} instead" if setting else "cannot be changed; leave it out")
+                    + (f"set {setting} instead" if setting else "cannot be changed; remove it")
                 )
 
 
@@ -116,13 +118,13 @@ class RolloutConfig:
     launcher: Literal["ray", "local"] = "ray"
     """Run rollouts and the learner in Ray actors, or all in this process."""
     actors: ProcessCount | Literal["auto"] = "auto"
-    """Rollout processes, with `launcher: ray`. Each has its own engine; all share the same
-    phones. `auto`: as many as fit on the GPUs, or one per node without GPUs."""
+    """Number of rollout processes, with `launcher: ray`. Each has its own engine; all share the
+    same phones. `auto`: as many as fit on the GPUs, or one per node without GPUs."""
     place: Literal["auto", "together", "apart"] = "auto"
     """Placement of engines. `together`: each engine shares a GPU with a learner rank and sleeps
     while the rank computes. `apart`: each engine has its own GPUs, as many as `engine_kwargs`
-    require for tensor, pipeline and data parallelism. `auto`: apart if there are enough GPUs for
-    the given numbers, else together."""
+    require for tensor, pipeline and data parallelism. `auto`: `apart` if there are enough GPUs for
+    the configured actors and ranks, else `together`."""
     groups: PositiveInt = 4
     """Groups per training step."""
     group_size: PositiveInt = 8
@@ -138,30 +140,30 @@ class RolloutConfig:
     """Sampling temperature."""
     top_p: Annotated[float, Gt(0), Le(1)] = 1.0
     """Sample only from the most probable tokens that together have this probability (nucleus
-    sampling). Not for training, which needs the probabilities of all tokens."""
+    sampling). Must be 1 for training, which needs the probabilities of all tokens."""
     top_logprobs: Annotated[int, Ge(0), Le(20)] = 0
-    """Number of most probable tokens to record, with their probabilities, for each sampled token,
-    at most 20; the viewer shows them. 0 records none."""
+    """Number of most probable tokens to record for each sampled token, with their probabilities, at
+    most 20; the viewer shows them. 0 records none."""
     max_new_tokens: PositiveInt = 64
     """Maximum length of a reply, in tokens."""
     max_context: Annotated[int, Gt(0), Le(10_000_000)] = 4096
     """Maximum tokens of prompt and reply together; longer episodes are truncated. A `remote`
     engine has its own limit."""
     deadline_s: Seconds = 600.0
-    """Seconds for an episode, from reset to the last turn, excluding time spent waiting for the
-    `hf` engine; also for each call to an environment served over HTTP."""
+    """Deadline in seconds for an episode, from reset to the last turn, excluding time spent waiting
+    for the `hf` engine. Also the deadline for each call to an environment served over HTTP."""
     start_deadline_s: Seconds = 600.0
-    """Seconds for phones and engine to start."""
+    """Deadline in seconds for phones and engine to start."""
     reward_deadline_s: Seconds = 60.0
-    """Seconds for the reward functions of an episode."""
+    """Deadline in seconds for the reward functions of an episode."""
     reward_failure: Literal["void", "error"] = "void"
-    """Handling of a failed reward function: discard the episode (`void`), or end the job
+    """What to do if a reward function fails: discard the episode (`void`), or stop the job
     (`error`)."""
     max_refills: NonNegativeInt = 8
     """Maximum number of void episodes that are replaced, per actor and per step or evaluation."""
     max_worker_restarts: NonNegativeInt = 3
-    """How often a rollout process that dies or hangs is restarted, with `launcher: ray`; the other
-    processes play its episodes. If all are gone, the job ends."""
+    """Maximum number of restarts of each rollout process that dies or hangs, with `launcher: ray`;
+    the other processes take over its episodes. The job stops if none is left."""
     engine_kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the engine, such as vLLM's `gpu_memory_utilization`."""
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
@@ -173,8 +175,8 @@ class RolloutConfig:
         """Raise `ConfigError` at the first invalid value."""
         if self.temperature == 0:
             raise ConfigError(
-                f"rollout.temperature={self.temperature}: must be above 0; "
-                "greedy sampling explores nothing (evaluation also plays greedily)"
+                f"rollout.temperature={self.temperature}: must be above 0, because greedy sampling "
+                "does not explore (evaluations include a greedy one anyway)"
             )
         if self.temperature < _LOWEST_TEMPERATURE:
             raise ConfigError(
@@ -192,7 +194,7 @@ class RolloutConfig:
             )
         if self.actors not in (1, "auto") and self.launcher == "local":
             raise ConfigError(
-                f"rollout.actors={self.actors}: rollout.launcher=local plays only in this process; "
-                "remove one of the two settings"
+                f"rollout.actors={self.actors}: rollout.launcher=local plays only in the current "
+                "process; remove one of the two settings"
             )
         self.endpoint.validate()

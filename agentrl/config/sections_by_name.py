@@ -75,7 +75,8 @@ def select_algorithm(tree: dict[str, Any], given: dict[str, Any]) -> AlgorithmCo
     includes all defaults. If they select another loss, remove all settings of the old loss.
     """
     section, overrides = _section(tree), _section(given)
-    # A tuple holds the names of algorithm and loss; the loss is None for the algorithm's default.
+    # Each tuple contains the names of algorithm and loss; the loss is None for the algorithm's
+    # default.
     before = _selected(section)
     after = _selected(overrides, default=before[0])
     old = algorithm_defaults(before[0])

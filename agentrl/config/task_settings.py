@@ -15,7 +15,7 @@ from agentrl.text import did_you_mean
 class SamplerConfig:
     """How the tasks of a training step are chosen; each sampler adds its own settings.
 
-    A plain string instead of the section is the name.
+    The section may be written as just the name.
     """
 
     name: str
@@ -24,7 +24,7 @@ class SamplerConfig:
     """Train repeatedly on this many seeds of each environment, so that tasks repeat; None uses the
     rows of a data set, or a new seed for each group."""
     success_at: float | None = None
-    """Minimum reward at which an episode counts as solved; None requires the environment's metric
+    """Minimum reward for an episode to count as solved; None requires the environment's metric
     `success` or `accuracy` to be 1."""
 
     def validate(self) -> None:
@@ -33,10 +33,10 @@ class SamplerConfig:
 
 @dataclass(slots=True, kw_only=True)
 class MixtureConfig:
-    """An environment of a job that trains on several, or a level of the job's environment.
+    """One environment of a job that trains on several, or a level of the job's environment.
 
-    Each group is played in one of them; all are evaluated. Without `rewards`, the job's rewards
-    apply, or the environment's own reward if it has another `id`.
+    Each group is played in a single environment; all environments are evaluated. Without
+    `rewards`, the job's rewards apply, or the environment's own reward if it has a different `id`.
     """
 
     name: str = "???"
@@ -45,17 +45,17 @@ class MixtureConfig:
     """Share of the groups, relative to the sum of all weights; see also `sampling`."""
     env: dict[str, Any] = field(default_factory=dict)
     """Differences from the section `env`, such as `{kwargs: {boxes: 2}}`; `kwargs` and
-    `translator_kwargs` are merged. With another `id`, this is the whole section, and nothing is
+    `translator_kwargs` are merged. With a different `id`, this is the whole section, and nothing is
     taken from `env`."""
     rewards: list[RewardConfig] | None = None
     """Reward functions of this environment; None uses the job's functions, or the environment's own
-    reward if it has another `id`."""
+    reward if it has a different `id`."""
     eval_kwargs: dict[str, Any] = field(default_factory=dict)
     """Overrides of this environment's `kwargs` for evaluation. `eval.kwargs` apply as well, except
-    to an entry with another `id`, and except for arguments set in this entry's `env.kwargs`."""
+    to entries with a different `id` and to arguments set in this entry's `env.kwargs`."""
 
     def has_other_id(self, base: EnvConfig) -> bool:
-        """Whether this is a different environment than the job's own."""
+        """True if this environment's id differs from that of the job's `env`."""
         return bool(self.env.get("id", base.id) != base.id)
 
     def environment(self, base: EnvConfig, where: str) -> EnvConfig:
@@ -77,9 +77,9 @@ class MixtureConfig:
             raise ConfigError(": ".join(found))
         if self.env.get("prompt") is not None:
             raise ConfigError(
-                f"{where}.env.prompt={self.env['prompt']}: the environments of a mixture have no "
-                "prompts of their own; a translator may write other instructions, and env.prompt "
-                "is for all levels of the job's environment"
+                f"{where}.env.prompt={self.env['prompt']}: an environment of a mixture cannot have "
+                "its own prompt; use a translator with different instructions, or set env.prompt "
+                "for all levels of the job's environment"
             )
         own = dict(self.env)
         tree = {} if self.has_other_id(base) else {n: getattr(base, n) for n in known}
@@ -103,8 +103,10 @@ def check_mixture(mixture: list[MixtureConfig]) -> None:
         where = f"mixture[{index}]"
         if not re.fullmatch(r"[A-Za-z0-9_.+-]{1,40}", one.name):
             raise ConfigError(
-                f"{where}.name={one.name!r}: must have 1 to 40 letters, digits, '.', '_', '+' or "
-                "'-': it is part of the names of metrics"
+                f"{where}.name={one.name!r}: must consist of 1 to 40 letters, digits, '.', '_', "
+                "'+' or '-', because it becomes part of metric names"
             )
         if names.count(one.name) > 1:
-            raise ConfigError(f"{where}.name={one.name}: another environment has this name")
+            raise ConfigError(
+                f"{where}.name={one.name}: is already the name of another environment"
+            )

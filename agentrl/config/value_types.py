@@ -13,7 +13,7 @@ _SWITCHES = ("true", "false", "yes", "no", "on", "off", "y", "n", "t", "f", "1",
 
 
 def find_mistyped(value: Any, hint: Any, key: str = "") -> tuple[str, str] | None:
-    """Find the first value that does not have the type of its setting.
+    """Find the first value whose type does not match that of its setting.
 
     Args:
         value: plain values as read from YAML; unknown keys and interpolations are skipped.
@@ -54,7 +54,7 @@ def _inner_values(value: Any, hint: Any, key: str) -> list[tuple[str, Any, Any]]
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """Strip None from a type, and return whether it was among the choices."""
+    """Remove None from a union, and return whether it contained None."""
     if get_origin(hint) not in (Union, types.UnionType):
         return hint, hint is Any
     rest = tuple(part for part in get_args(hint) if part is not type(None))
@@ -62,7 +62,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 
 
 def _has_type(value: Any, hint: Any) -> bool:
-    """Whether a value has a type, ignoring nested values; text may spell a number."""
+    """Return whether a value has a type, ignoring nested values; strings may spell numbers."""
     origin = get_origin(hint)
     if dataclasses.is_dataclass(hint) or origin is dict:
         return isinstance(value, Mapping)
@@ -77,13 +77,13 @@ def _has_type(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         return _is_number(value, hint)
     if origin in (Union, types.UnionType):
-        # In a union, unlike elsewhere, OmegaConf does not convert text to a number.
+        # Unlike elsewhere, OmegaConf does not convert strings to numbers in a union.
         return any(value in get_args(part) or type(value) is part for part in get_args(hint))
     return True  # Any
 
 
 def _is_number(value: Any, kind: type[int] | type[float]) -> bool:
-    # bool is an int, and OmegaConf converts text with int("3") or float("1e-3").
+    # bool is an int, and OmegaConf converts strings with int("3") or float("1e-3").
     if isinstance(value, bool) or not isinstance(value, int | str | kind):
         return False
     try:

@@ -125,15 +125,19 @@ def test_a_mistake_in_the_settings_of_what_other_overrides_name_is_blamed_on_it(
     [
         ({"name": "rloo"}, {"group_size": 1}, "rollout.group_size=1: algorithm.name=rloo compares"),
         ({}, {"top_p": 0.9}, "training needs the probabilities of all tokens"),
-        ({"name": "remax"}, {"seed_per": "episode"}, "set rollout.seed_per=group"),
-        ({"kl": {"add_to": "loss", "coefficient": 0.0}}, {}, "coefficient=0: loads a reference"),
+        ({"name": "remax"}, {"seed_per": "episode"}, "requires rollout.seed_per=group"),
+        (
+            {"kl": {"add_to": "loss", "coefficient": 0.0}},
+            {},
+            "coefficient=0: would load a reference",
+        ),
         ({"kl": {"coefficient": 0.1}}, {}, "has no effect with algorithm.kl.add_to=none"),
         (
             {"kl": {"target": 0.1}},
             {},
-            "set algorithm.kl.add_to=loss or reward, or leave it at null",
+            "set algorithm.kl.add_to=loss or reward, or reset it to null",
         ),
-        ({"kl": {"add_to": "reward", "estimate": "k3"}}, {}, "k3: cannot be part of the reward"),
+        ({"kl": {"add_to": "reward", "estimate": "k3"}}, {}, "k3: cannot be added to the reward"),
         ({"sampling": {"filter_means": [1.0]}}, {}, "must be [lowest, highest], or null"),
         (
             {"importance_correction": {"low": 3.0}},

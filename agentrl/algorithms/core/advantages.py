@@ -1,4 +1,4 @@
-"""The advantages of a training step, and metrics of them."""
+"""The advantages of a training step, and metrics about them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 
 def compute_advantages(played: Trajectories, algorithm: Algorithm) -> AdvantageResult:
-    """Compute the algorithm's advantages, whitened if `algorithm.whiten`."""
+    """Compute the algorithm's advantages, and whiten them if `algorithm.whiten` is set."""
     with method_boundary(algorithm, "advantages"):
         result = algorithm.advantages(played)
-    # The method may be user code that returns anything.
+    # The method may be user code, so check what it returns.
     if not isinstance(result, AdvantageResult):
         result = AdvantageResult(advantages=result)
     if not hasattr(result.advantages, "shape"):
         raise ConfigError(
             f"algorithm.name={algorithm.config.name}: advantages() returned "
-            f"{type(result.advantages).__name__}, must be a tensor or an AdvantageResult"
+            f"{type(result.advantages).__name__}, but must return a tensor or an AdvantageResult"
         )
     shape, expected = list(result.advantages.shape), list(played.token_mask.shape)
     if shape != expected:
         raise ConfigError(
-            f"algorithm.name={algorithm.config.name}: advantages() returned shape {shape}, must be "
-            f"{expected}: one number for each sampled token (Trajectories.to_tokens expands "
-            "numbers of episodes or turns)"
+            f"algorithm.name={algorithm.config.name}: advantages() returned shape {shape}, but "
+            f"must return {expected}, one number for each sampled token (Trajectories.to_tokens "
+            "expands one number per episode or turn)"
         )
     if not algorithm.config.whiten:
         return result
@@ -61,7 +61,7 @@ def check_state_keys(groups: Sequence[Sequence[ScoredEpisode]], algorithm: Algor
 
 
 def state_match_fraction(played: Trajectories) -> float | None:
-    """Return the fraction of valid turns whose state another turn of the group shares, or None."""
+    """Return the fraction of valid turns whose state recurs in the group; None without any keys."""
     valid = played.turn_mask & played.valid[:, None]
     has_state = valid & (played.states >= 0)
     if not has_state.any():

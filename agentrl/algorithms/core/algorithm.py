@@ -30,18 +30,18 @@ class Requires:
     """Inputs that an algorithm needs in addition to the episodes."""
 
     siblings: bool = False
-    """Whether nothing can be learned from groups with fewer than two episodes."""
+    """True if the algorithm learns nothing from groups with fewer than two episodes."""
     critic: CriticConfig | None = None
     """A critic, which provides `Trajectories.values` and `last_values`; `advantages` returns its
     targets."""
     implicit_reward: ImplicitRewardConfig | None = None
     """A reward model trained online on outcomes, which provides `Trajectories.implicit`."""
     reference: bool = False
-    """A frozen copy of the policy from the start of reinforcement."""
+    """A frozen copy of the policy from the start of reinforcement learning."""
     old_logprobs: bool = False
     """The learner's log-probabilities before the update."""
     all_tokens: bool = False
-    """Whether the loss has a gradient where advantages are 0. Otherwise, samples whose advantages
+    """True if the loss has a gradient where advantages are 0. If false, samples whose advantages
     are all 0 are skipped."""
     greedy: bool = False
     """The greedy policy's return on each group's seed, in `Trajectories.greedy`."""
@@ -50,7 +50,7 @@ class Requires:
 
     @property
     def token_scores(self) -> bool:
-        """Whether a model has to score the sampled tokens before the update."""
+        """True if a model must score the sampled tokens before the update."""
         return bool(self.critic or self.implicit_reward or self.reference or self.old_logprobs)
 
 
@@ -113,8 +113,8 @@ class Algorithm(ABC):
         """Compute every sampled token's advantage, float64[E, N]; 0 outside `played.token_mask`.
 
         Void episodes (False in `played.valid`) get 0 and must not influence other episodes. The
-        layout of prompts is deliberately not visible here, so it cannot matter. `algorithm.whiten`
-        is applied afterwards.
+        layout of prompts is deliberately hidden, so that advantages cannot depend on it.
+        `algorithm.whiten` is applied afterwards.
 
         Args:
             played: the episodes of a step, group after group.
@@ -128,13 +128,13 @@ class Algorithm(ABC):
         return self.policy_loss(inputs)
 
     def keep_group(self, group: Sequence[ScoredEpisode]) -> bool:
-        """Whether to train on a group rather than replace it, according to `algorithm.sampling`."""
+        """Return whether to train on a group; `algorithm.sampling` has the filters."""
         return has_learning_signal(group, self.config.sampling)
 
     def shape_rewards(
         self, group: Sequence[ScoredEpisode], max_new_tokens: int
     ) -> list[ScoredEpisode]:
-        """Return a group with the rewards for advantages, according to `algorithm.overlong`."""
+        """Return a group with the rewards to compute advantages from; see `algorithm.overlong`."""
         return penalize_overlong(group, self.config.overlong, max_new_tokens)
 
     def resample(
@@ -181,13 +181,13 @@ class Algorithm(ABC):
 
 
 def load_algorithm(config: AlgorithmConfig) -> Algorithm:
-    """Create the algorithm that a configuration names."""
+    """Create the algorithm named in a configuration."""
     algorithm: Algorithm = ALGORITHM.resolve(config.name)(config)
     return algorithm
 
 
 def has_learning_signal(group: Sequence[ScoredEpisode], settings: GroupFilterConfig) -> bool:
-    """Whether a group passes the filters of `algorithm.sampling` (DAPO, arXiv:2503.14476)."""
+    """Return whether a group passes `algorithm.sampling`'s filters (DAPO, arXiv:2503.14476)."""
     returns = [scored.reward for scored in group if not scored.episode.outcome.void]
     if settings.filter_groups and (not returns or nearly_equal(min(returns), max(returns))):
         return False
@@ -216,7 +216,7 @@ def overlong_penalty(length: int, longest: int, buffer: float, penalty: float) -
 def penalize_overlong(
     group: Sequence[ScoredEpisode], settings: OverlongConfig, max_new_tokens: int
 ) -> list[ScoredEpisode]:
-    """Add the penalty for overlong replies to a group's rewards; does nothing without a buffer."""
+    """Add the penalty for overlong replies to a group's rewards; do nothing without a buffer."""
     buffer = settings.buffer * max_new_tokens
     if buffer <= 0:
         return list(group)

@@ -58,13 +58,13 @@ def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
 
     Clamped to `MAX_K3`, beyond which it has no gradient. Source: Schulman's note.
     """
-    # exp(-d) - 1 would lose precision where both nearly agree, so use expm1.
+    # Use expm1, because exp(-d) - 1 would lose precision where both nearly agree.
     difference = log_ratio(logprobs, reference)
     return ((-difference).expm1() + difference).clamp(0.0, MAX_K3)
 
 
 def k3_plus(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """Return [N] the value of k3 with the gradient of k2: each is unbiased where the other is not.
+    """Return [N] the unbiased value of k3 with the unbiased gradient of k2.
 
     Source: verl's `kl_penalty=k3+`, combining parts of Schulman's note; we know of no paper.
     """

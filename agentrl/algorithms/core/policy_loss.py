@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class LossInputs:
-    """N sampled tokens: all tokens of any number of replies."""
+    """Inputs of the loss for N sampled tokens: all tokens of one or more replies."""
 
     logprobs: Tensor
     """[N] log-probabilities under the policy; carries the gradient."""
@@ -66,7 +66,7 @@ class PolicyLoss(ABC):
     differs: ClassVar[str] = ""
     """How other implementations differ."""
     all_tokens: ClassVar[bool] = False
-    """Whether tokens with advantage 0 have a gradient, like an algorithm's
+    """True if tokens with advantage 0 have a gradient, like an algorithm's
     `Requires.all_tokens`."""
     Config: ClassVar[type[LossConfig]] = LossConfig
     """Dataclass of the loss's settings, all with defaults."""
@@ -80,6 +80,6 @@ class PolicyLoss(ABC):
 
 
 def load_loss(config: LossConfig) -> PolicyLoss:
-    """Create the loss that a configuration names."""
+    """Create the loss named in a configuration."""
     loss: PolicyLoss = LOSS.resolve(config.name)(config)
     return loss

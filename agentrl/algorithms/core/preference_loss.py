@@ -1,4 +1,4 @@
-"""Losses on pairs of a better and a worse answer: DPO, IPO, SimPO, and for reward models.
+"""Losses on pairs of a better and a worse answer: DPO, IPO, SimPO and Bradley-Terry.
 
 Shapes: P pairs.
 """
@@ -30,7 +30,7 @@ def dpo_reward(answers: AnswerLogprobs, beta: float) -> Tensor:
 
 
 def ipo_reward(answers: AnswerLogprobs, beta: float) -> Tensor:
-    """Return [P] the log-ratio per token, as the authors of IPO do (arXiv:2310.12036)."""
+    """Return [P] the log-ratio per token, as computed by the authors of IPO (arXiv:2310.12036)."""
     return (answers.policy - answers.reference) / answers.tokens
 
 

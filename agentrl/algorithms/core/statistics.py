@@ -2,8 +2,8 @@
 
 Shapes: E episodes of a training step; N sampled tokens of the longest episode. Inputs outside a
 mask have no influence, and outputs outside it are 0. `group` is equal for group members. Values
-that are not `valid`, for example because a fault ended the episode, are left out of all statistics
-and get 0. The result is also 0 if there is nothing to compare with.
+that are not `valid`, for example because a fault ended the episode, are excluded from all
+statistics and get 0. The result is also 0 for values that have nothing to be compared with.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 EPSILON = 1e-6
-"""Added to standard deviations."""
+"""Added to standard deviations before dividing by them."""
 
 
 def nearly_equal(lowest: float, highest: float) -> bool:
-    """Whether numbers are equal up to rounding: .1 + .2 + .3 differs from .3 + .2 + .1."""
+    """Return whether numbers are equal up to rounding: .1 + .2 + .3 differs from .3 + .2 + .1."""
     return math.isclose(lowest, highest, rel_tol=1e-9, abs_tol=1e-9)
 
 
@@ -30,7 +30,7 @@ def _all_equal(values: Tensor) -> bool:
 
 def standardize(values: Tensor) -> Tensor:
     """Return [G] (x - mean) / (std + 1e-6), ddof 1; all 0 for a single value or equal values."""
-    # Treat nearly equal values as equal: the division would amplify rounding errors.
+    # Treat nearly equal values as equal, because the division would amplify rounding errors.
     if len(values) < 2 or _all_equal(values):
         return values.new_zeros(values.shape)
     return (values - values.mean()) / (values.std() + EPSILON)

@@ -1,4 +1,4 @@
-"""Token weights in the loss, for aggregation and to correct for a different sampling policy.
+"""Weights of tokens in the loss, for aggregation and to correct for a different sampling policy.
 
 An engine's precision and order of operations differ from the learner's, and its weights may be some
 updates behind. w = pi_old / pi_rollout, where pi_old is the learner before an update.
@@ -78,7 +78,7 @@ def importance_weights(
     if settings.kind == "none":
         return old.new_ones(old.shape)
     level, action = settings.kind.split("_")
-    # Detach: the correction is a property of the data, not of the update.
+    # Detach, because the correction is a property of the data, not of the update.
     ratio = (old - rollout).detach()
     if level == "sequence":
         ratio, _ = turn_sums(ratio, turn)

@@ -16,7 +16,7 @@ from agentrl.types import Outcome, ScoredEpisode
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class EpisodeScores:
-    """Those scores of an episode's n sampled tokens that the algorithm requires."""
+    """Scores of an episode's n sampled tokens, as far as the algorithm requires them."""
 
     values: tuple[float, ...] = ()
     """[n], the critic's values of the state before each token; empty without a critic."""
@@ -92,8 +92,8 @@ def build_trajectories(
         kl_coefficient: weight of the KL estimate that is subtracted from each token's reward.
 
     Returns:
-        Trajectories of all E episodes. The reward of a turn without tokens is added to the last
-        token before it.
+        Trajectories of all E episodes. The reward of a turn without sampled tokens is added to the
+        last sampled token before it.
     """
     episodes = [scored for group in groups for scored in group]
     scores = scores or [EpisodeScores()] * len(episodes)
@@ -148,7 +148,7 @@ def _token_rewards(
 def _state_ids(groups: Sequence[Sequence[ScoredEpisode]]) -> Tensor:
     rows = []
     for group in groups:
-        # Compare keys only within a group: other groups play other seeds.
+        # Compare keys only within a group, because other groups play other seeds.
         names: dict[str, int] = {}
         for scored in group:
             keys = [turn.state_key for turn in scored.episode.turns]

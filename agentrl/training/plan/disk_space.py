@@ -1,4 +1,4 @@
-"""The disk space that a job needs, compared with the free space."""
+"""Checks that a job's files fit on the disk."""
 
 import logging
 import shutil
@@ -25,7 +25,7 @@ class DiskPlan:
     checkpoint: int
     """Size of a checkpoint in bytes."""
     num_checkpoints: int
-    """Maximum number of checkpoints at a time: those kept, the best, and the one being written."""
+    """Maximum number of checkpoints on disk: those kept, the best, and the one being written."""
     model: int
     """Size of the exported model in bytes."""
     recordings: int
@@ -35,8 +35,8 @@ class DiskPlan:
     def of(
         cls, size: JobSize, kept: CheckpointConfig, run: RunConfig, steps: int, *, evaluates: bool
     ) -> "DiskPlan":
-        """Plan a whole job; a job that evaluates also keeps its best checkpoint."""
-        written = 1 + -(-steps // kept.every)  # the first before the first step
+        """Plan the files of a whole job; a job that evaluates also keeps its best checkpoint."""
+        written = 1 + -(-steps // kept.every)  # the first is written before the first step
         return cls(
             checkpoint=size.state,
             num_checkpoints=min(written, kept.keep + 1 + evaluates),
@@ -59,18 +59,18 @@ class DiskPlan:
         }
 
     def misfit(self, run: Path) -> str | None:
-        """Return why a run's disk has too little room, or None. The run need not exist."""
+        """Return why a run does not fit on its disk, or None. The run need not exist yet."""
         free = _free(run)
         if self.needed <= free:
             return None
         return (
-            f"{run}: the disk has room for {decimal(free)}, but the job writes {self._what}: "
-            f"{decimal(self.needed)}. Free some space, set run.dir to another disk, or lower "
-            "checkpoint.keep"
+            f"{run}: the disk has room for {decimal(free)}, but the job needs "
+            f"{decimal(self.needed)} for {self._what}. Free some space, set run.dir to a different "
+            "disk, or lower checkpoint.keep"
         )
 
     def check(self, run: Path) -> None:
-        """Compare with the free space of the run's disk; recordings lead only to a warning.
+        """Compare the files with the free space on the run's disk; warn if recordings do not fit.
 
         Raises:
             ConfigError: checkpoints and the model do not fit.
@@ -82,14 +82,14 @@ class DiskPlan:
         if recorded > 0 and self.needed + recorded > free:
             log.warning(
                 "%s: the disk has room for %s, but the job may write %s, and recordings up to "
-                "run.keep_gb=%g; lower it, or free some space",
+                "run.keep_gb=%g; lower run.keep_gb, or free some space",
                 run, decimal(free), self._what, self.recordings / GB,
             )  # fmt: skip
 
     @property
     def _what(self) -> str:
         return (
-            f"{self.num_checkpoints:,} checkpoints of {decimal(self.checkpoint)} and the model of "
+            f"{self.num_checkpoints:,} checkpoints of {decimal(self.checkpoint)} and a model of "
             f"{decimal(self.model)}"
         )
 
@@ -107,7 +107,7 @@ def _size(*folders: Path) -> int:
 
 
 def is_in_memory(path: Path) -> bool:
-    """Whether a path is on a disk in memory, such as `/dev/shm`, or `/tmp` on some systems."""
+    """Return whether a path is on a RAM disk, such as `/dev/shm`, or `/tmp` on some systems."""
     mounts = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
     around = (mounts[parent] for parent in (path, *path.parents) if parent in mounts)
     return next(around, "") in ("tmpfs", "ramfs")

@@ -1,4 +1,4 @@
-"""The output of `--dry-run`: plan, measured lengths, memory, and unchecked assumptions."""
+"""The output of `--dry-run`: plan, measured lengths, memory, and what was not checked."""
 
 import inspect
 from collections.abc import Iterable, Iterator
@@ -23,37 +23,37 @@ from agentrl.training.plan.length_check import check_lengths, check_rewards
 from agentrl.training.plan.work_estimate import estimate_work
 
 MEMORY, MISFITS = "memory", "does not fit"
-"""Keys in the result of `describe_plan`: the memory plan, and the list of what does not fit."""
+"""Keys in the result of `describe_plan`: the memory plan, and a list of problems with it."""
 _BUILT_IN = ("agentrl", "gymnasium")
 _CARDS_S = 60.0
-"""Seconds that all nodes get to report their GPU memory."""
+"""Deadline in seconds for all nodes to report their GPU memory."""
 
 
 def describe_plan(plan: JobPlan, *, run: Path | None = None) -> dict[str, Any]:
-    """Describe a job for `--dry-run`, and measure what the plan leaves open.
+    """Describe a job for `--dry-run`, and measure what the plan does not know.
 
     A scripted player plays a few episodes to check whether prompts and replies fit; nothing is
-    recorded. `not checked` lists what may still keep the job from starting.
+    recorded. `not checked` lists what may still prevent the job from starting.
 
     Args:
-        plan: the job, which does not begin now.
+        plan: the job; it is not started.
         run: the folder of the run to resume; None for a new run.
 
     Raises:
-        ConfigError: prompts, replies, rewards or a logger's login are not usable. The Hub is not
+        ConfigError: prompts, replies, rewards or a logger's login cannot be used. The Hub is not
             contacted.
         WorldError: the environment cannot be played.
     """
     config, own, recorded = plan.settings, plan.play.tasks[""].train, plan.demonstrations
     unverified, on_hub = check_logins(config.logging), is_on_hub(config.model)
-    if on_hub:  # its lengths are not measured
+    if on_hub:  # lengths cannot be measured
         check_rewards(plan.play)
     lengths = check_lengths(plan.play, plan.warm_start, recorded.episodes)
     mixture = {n: f"{plan.play.tasks[n].train.id}, {w:.0%}" for n, w in plan.weights.items() if n}
     unmeasured = [f"length of prompts and replies in mixture, {name}" for name in mixture]
     memory, unplanned = _plan_memory(plan, run or Path(config.run.dir))
     counts = {k: v or "unlimited" for k, v in count_episodes(plan.play).items()}
-    elsewhere = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
+    elsewhere = " (not a local folder; looked up on the Hugging Face Hub when the job starts)"
     optional = {
         "mixture": mixture,
         "model": config.model.path + elsewhere * on_hub,
@@ -79,7 +79,7 @@ def describe_plan(plan: JobPlan, *, run: Path | None = None) -> dict[str, Any]:
 
 
 def _plan_memory(plan: JobPlan, run: Path) -> tuple[dict[str, Any], list[str]]:
-    """Plan a job's memory and disk, and list what does not fit, or why that is unknown."""
+    """Plan a job's memory and disk space, and list what does not fit, or why this is unknown."""
     learner, layout = plan.learner, plan.layout
     used = {slot.node for slot in (*layout.ranks, *layout.engines) if slot.gpus}
     what = "memory and disk space"
@@ -88,11 +88,14 @@ def _plan_memory(plan: JobPlan, run: Path) -> tuple[dict[str, Any], list[str]]:
             memory = host_memory().total
             if problems := misfits_without_gpus(learner, layout.nodes, memory):
                 return {MISFITS: problems}, []
-        return {}, [f"{what} (there is no GPU; agentrl plan computes what a job on GPUs needs)"]
+        return {}, [f"{what} (no GPU found; `agentrl plan` computes what a job on GPUs needs)"]
     from agentrl.training.plan import memory_plan  # imports torch
 
     if not is_config_here(learner.model):
-        return {}, [f"{what} (agentrl plan computes them: it downloads the model's config.json)"]
+        return {}, [
+            f"{what} (`agentrl plan` computes them from the model's config.json, which it "
+            "downloads)"
+        ]
     nodes = [node for node in layout.nodes if node in used]
     card = smallest_gpu(nodes, _CARDS_S)
     replies = ask_nodes(nodes, host_memory, _CARDS_S)
@@ -103,7 +106,7 @@ def _plan_memory(plan: JobPlan, run: Path) -> tuple[dict[str, Any], list[str]]:
         )
     except memory_plan.CannotSimulate as error:
         return {}, [f"{what}: {error}"]
-    size = "unknown: compare it with the totals" if card is None else f"{card / 1e9:.1f} GB"
+    size = "unknown; compare it with the totals" if card is None else f"{card / 1e9:.1f} GB"
     problems = [*found.problems, *filter(None, [found.disk.misfit(run)])]
     misfits = {MISFITS: problems} if problems else {}
     notes = {"note": found.host.warning} if found.host.warning else {}
@@ -133,7 +136,7 @@ def _custom_classes(plan: JobPlan) -> list[str]:
 
 
 def _of_game(game: EnvRegistration) -> Iterator[tuple[str, Any]]:
-    """Yield the kind and object of each extension that an environment's registration names."""
+    """Yield the kind and object of each extension named in an environment's registration."""
     yield "env", _load(game.entry_point)
     if game.app is not None:
         yield "app", _load(game.app)
@@ -145,7 +148,7 @@ def _of_game(game: EnvRegistration) -> Iterator[tuple[str, Any]]:
 def _resolved(named: Iterable[tuple[ExtensionPoint, str | None]]) -> Iterator[tuple[str, Any]]:
     """Yield the kind and object of named extensions, except built-in ones."""
     for point, name in named:
-        # Importing a built-in extension may need a library that the job does not need.
+        # Skip built-in extensions, whose import may require a library that the job does not need.
         if name not in (None, "auto") and not point.target(name).startswith("agentrl."):
             yield point.kind, point.resolve(name)
 

@@ -27,7 +27,7 @@ def check_environments(plan: PlayPlan, players: Iterable[str]) -> None:
         players: scripted players that will play.
 
     Raises:
-        ConfigError: an environment rejects its arguments, or an object that it names fails.
+        ConfigError: an environment rejects its arguments, or its translator or a player fails.
     """
     own, mixture = plan.tasks[""], {name: task for name, task in plan.tasks.items() if name}
     _check_environment(own, plan.devices, () if mixture else players)
@@ -38,8 +38,8 @@ def check_environments(plan: PlayPlan, players: Iterable[str]) -> None:
     settings = own.train.settings
     if own.train.app is not None and settings.processes:
         raise ConfigError(
-            f"env.processes={settings.processes}: {settings.id} is played on phones, which run in "
-            "processes of their own; leave it out"
+            f"env.processes={settings.processes}: cannot be used with {settings.id}, because "
+            "phones already run in separate processes; remove this setting"
         )
 
 
@@ -51,7 +51,8 @@ def _check_environment(task: PlayTask, phones: DevicesConfig, players: Iterable[
         open_translator(task.held_out)
     if held_out is not None and evaluation.episodes > held_out:
         log.warning(
-            "eval.episodes=%s: only %s distinct episodes are held out; they are played repeatedly",
+            "eval.episodes=%s: only %s distinct episodes are held out, so they are played "
+            "repeatedly",
             evaluation.episodes,
             held_out,
         )
@@ -78,7 +79,7 @@ def count_episodes(plan: PlayPlan) -> Mapping[str, int | None]:
 def check_phones(
     settings: DevicesConfig, env: EnvPlan, deadline_s: float, layout: Layout | None
 ) -> None:
-    """Check the phones on their nodes, or on this machine without a layout."""
+    """Check the phones on the nodes of a layout, or on this machine if there is no layout."""
     if env.app is None:
         return
     if layout is not None:
@@ -92,10 +93,10 @@ def check_phones(
 
 @contextmanager
 def named_in_errors(name: str) -> Iterator[None]:
-    """Prefix errors in a block with the name of an environment of a mixture.
+    """Prefix errors in a block with the name of an environment in a mixture.
 
     Raises:
-        ConfigError: an error of the block, without a prefix if the job has only one environment.
+        ConfigError: an error from the block, without a prefix if the job has only one environment.
     """
     try:
         yield

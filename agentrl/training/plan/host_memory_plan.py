@@ -1,4 +1,4 @@
-"""The CPU memory that a job takes on each of its nodes, in addition to current usage."""
+"""Plans the CPU memory that a job takes on each node, in addition to current usage."""
 
 import logging
 import math
@@ -30,42 +30,42 @@ _PHONE = 10e6
 """Memory of a node's phone process, and of each phone in it: 24 phones took 227 MB after three
 screens each."""
 _OBJECT_STORE_SHARE, _MAX_OBJECT_STORE = 0.3, 200e9
-"""Ray's defaults for objects: their maximum share of a node's memory, and their maximum size."""
+"""Ray's defaults for its object store: maximum share of a node's memory, and maximum bytes."""
 _PER_CORE = 50e9
-"""Operations per second of a CPU core in 32-bit matrix products; 20 to 100 billion on servers."""
+"""Operations per second of a CPU core in float32 matrix products; 20 to 100 billion on servers."""
 _PER_PARAMETER = 6
 """Operations per parameter and token in an update, forward and backward."""
 _TOKENS, _MOST_S = 1000, 60.0
-"""Number of tokens in an update, and the maximum seconds that it may take."""
+"""Number of tokens in an update, and the maximum time in seconds that it may take."""
 _GB = 1e9
 _COPIES = "copies of an asynchronous checkpoint"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class HostMemoryPlan:
-    """CPU memory of a node, in bytes."""
+    """CPU memory that a job needs on a node, in bytes."""
 
     node: Node
     certain: Mapping[str, float]
-    """Bytes of each part that the job certainly needs."""
+    """Bytes of each item that the job certainly needs."""
     estimated: Mapping[str, float]
-    """Bytes of each part that is estimated, or used only if there is room."""
+    """Bytes of each item that is estimated, or used only if memory is available."""
     size: float | None
-    """Memory that the job can have; None if unknown."""
+    """Memory available to the job; None if unknown."""
 
     @property
     def items(self) -> dict[str, float]:
-        """All parts, certain and estimated, that take memory."""
+        """All items, certain and estimated."""
         return {name: size for name, size in {**self.certain, **self.estimated}.items() if size}
 
     @property
     def misfit(self) -> str | None:
-        """Why the job cannot run; None if it might."""
+        """Reason why the job cannot run; None if it might fit."""
         return self._exceeds(self.certain, "needs", "Use more nodes, or offload less")
 
     @property
     def warning(self) -> str | None:
-        """Why the job may run out of memory; None if there is room for everything."""
+        """Reason why the job may run out of memory; None if everything fits."""
         if self.misfit is not None:
             return None
         more = sum(self.items.values()) - (self.size or 0.0)
@@ -79,21 +79,21 @@ class HostMemoryPlan:
             return None
         parts = ", ".join(f"{name} {size / _GB:.1f}" for name, size in items.items() if size)
         return (
-            f"{self.node.name}: the job {verb} {total / _GB:.1f} GB of CPU memory, but only "
-            f"{self.size / _GB:.1f} GB are available: {parts}. {remedy}"
+            f"{self.node.name}: the job {verb} {total / _GB:.1f} GB of CPU memory ({parts}), but "
+            f"only {self.size / _GB:.1f} GB are available. {remedy}"
         )
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class HostMemoryPlanner:
-    """Plans the CPU memory of a job."""
+    """Plans the CPU memory that a job needs on each node."""
 
     learner: LearnerSettings
     """Settings of the learner, with the layout's number of ranks."""
     layout: Layout
     size: JobSize
     copies_state: bool = False
-    """Whether ranks copy their state to save it while training (`checkpoint.asynchronous`)."""
+    """True if ranks copy their state to save it while training (`checkpoint.asynchronous`)."""
     phones: int = 0
     """Number of virtual phones on each node."""
     offloaded: Mapping[str, float] | None = None
@@ -112,7 +112,7 @@ class HostMemoryPlanner:
         Args:
             node: a node of the layout.
             size: memory that the job can use on the node; None if unknown.
-            publishes_in_memory: whether `/dev/shm` has room for new weights.
+            publishes_in_memory: True if new weights fit into `/dev/shm`.
             files: bytes of the run's files on the node, if their disk is in memory.
         """
         store = 0.0
@@ -137,7 +137,7 @@ class HostMemoryPlanner:
                 "Ray's object store (at most)": store,
                 "virtual phones (estimated)": (_PHONES + _PHONE * self.phones) * bool(self.phones),
                 "processes (assumed)": _PROCESS * processes * self._uses_gpus,
-                "engines' caches of images (at most)": _IMAGE_CACHE * engines * self._uses_gpus,
+                "image caches of engines (at most)": _IMAGE_CACHE * engines * self._uses_gpus,
             },
         )
 
@@ -147,7 +147,7 @@ class HostMemoryPlanner:
 
     @property
     def _share_of_state(self) -> float:
-        """Return the size of a rank's part of the state."""
+        """Return the size of a rank's shard of the state."""
         return self.size.state * self.learner.train.replicas / max(1, len(self.layout.ranks))
 
     def _offloaded(self) -> Mapping[str, float]:
@@ -174,7 +174,7 @@ class HostMemoryPlanner:
 
 
 def phones_per_node(play: PlayPlan, layout: Layout) -> int:
-    """Return the number of virtual phones per node if they are divided evenly."""
+    """Return the number of virtual phones per node, assuming an even distribution."""
     if play.tasks[""].train.app is None:
         return 0
     devices = play.devices
@@ -189,8 +189,8 @@ def check_host_memory(
 ) -> None:
     """Compare the memory that a job needs on each of its nodes with the free memory there.
 
-    Logs a warning if memory may not suffice. The run's folder must be on this process's node, and
-    the weights to publish must have been placed.
+    Logs a warning if memory may not suffice. The run's folder must be on the node of this process,
+    and the location of published weights must already be known.
 
     Raises:
         ConfigError: a node lacks memory that the job certainly needs.
@@ -217,7 +217,7 @@ def check_host_memory(
 def misfits_without_gpus(
     learner: LearnerSettings, nodes: Sequence[Node], memory: float
 ) -> list[str]:
-    """List what does not fit on machines without GPUs, each with `memory` bytes.
+    """List what does not fit on nodes without GPUs that have `memory` bytes each.
 
     The list is empty if the model's configuration is not available locally.
 
@@ -234,7 +234,7 @@ def misfits_without_gpus(
     if needed > there:
         found.append(
             f"weights, gradients, moments and an engine take {needed / _GB:.0f} GB of CPU memory, "
-            f"and there are {there / _GB:.0f}"
+            f"but only {there / _GB:.0f} GB are available"
         )
     itemsize = 2 if model.dtype == "bfloat16" else 4
     parameters, cores = size.model / itemsize, sum(node.cpus for node in nodes)
@@ -243,6 +243,6 @@ def misfits_without_gpus(
         found.append(
             f"there is no GPU, and an update of {_TOKENS:,} tokens by {parameters / 1e9:.1f} "
             f"billion parameters takes about {seconds / 60:.0f} minutes on {cores:g} CPU cores; "
-            "use a GPU (agentrl plan says how large), or a smaller model"
+            "use a GPU (`agentrl plan` computes the required size), or a smaller model"
         )
     return found

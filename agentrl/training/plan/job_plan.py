@@ -1,4 +1,4 @@
-"""Plans of jobs: looking up everything that a configuration names is also the check."""
+"""Resolves everything that a configuration names into a job plan, which also checks the job."""
 
 import logging
 import resource
@@ -41,9 +41,9 @@ from agentrl.training.sampling.task_sampler import TaskSet, load_sampler, task_s
 log = logging.getLogger(__name__)
 
 _LEAST = {"local": 128, "ray": 256}
-"""Minimum number of open files with which a job can start, by `rollout.launcher`."""
+"""Minimum number of open files that a job needs to start, by `rollout.launcher`."""
 _PLENTY = 8192
-"""Number of open files that is enough for any job."""
+"""Number of open files that suffices for any job."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -52,7 +52,7 @@ class JobPlan:
 
     play: PlayPlan
     layout: Layout
-    """Placement of engines and ranks on the nodes that the job can use."""
+    """Placement of engines and ranks on the available nodes."""
     algorithm: Algorithm
     task_sets: Sequence[TaskSet]
     """The tasks of each environment, from which the sampler chooses."""
@@ -73,16 +73,16 @@ class JobPlan:
 
     @property
     def baselines(self) -> Sequence[str]:
-        """Scripted players that the model is compared with."""
+        """Scripted players to compare the model with."""
         return baseline_players(self.play)
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """Each training environment's share of the groups; the shares sum to 1."""
+        """Share of the groups by training environment; the shares sum to 1."""
         return {one.env: one.weight for one in self.task_sets}
 
     def placed(self, layout: Layout) -> "JobPlan":
-        """Return the plan with the engines and ranks of a reservation."""
+        """Return the plan with engines and ranks placed as in a reservation."""
         return replace(self, play=self.play.placed(layout), layout=layout)
 
     def without_long_prompts(self, folder: Path) -> "JobPlan":
@@ -96,14 +96,14 @@ class JobPlan:
 def plan_training(
     config: Config, *, warm_start_pending: bool = False, begins: bool = True
 ) -> JobPlan:
-    """Plan a job.
+    """Plan and check a job.
 
     Args:
         config: the job.
-        warm_start_pending: whether the warm start is still pending, so that its recorded
-            demonstrations must exist. Otherwise, the job has already scored episodes.
-        begins: whether the job begins now: if its rewards have never scored an episode, they score
-            one, and a model that is not local is looked up on the Hub. `--dry-run` does neither.
+        warm_start_pending: True if the warm start is still pending, so that its recorded
+            demonstrations must exist. If false, the job has already scored episodes.
+        begins: True if the job begins now. If so, rewards that have never scored an episode score
+            one, and a model that is not local is looked up on the Hub. False for `--dry-run`.
 
     Raises:
         ConfigError: something is missing or invalid; the message says what to do.
@@ -111,9 +111,9 @@ def plan_training(
     engine = engine_class(config.rollout).capabilities
     if not engine.trains:
         raise ConfigError(
-            f"rollout.engine={config.rollout.engine}: its model cannot be trained. Play with it "
-            "using `agentrl eval` or `agentrl play`; warm_start.recorded trains your own model on "
-            "its episodes"
+            f"rollout.engine={config.rollout.engine}: the model of this engine cannot be trained. "
+            "Use it with `agentrl eval` or `agentrl play`; to train your own model on its "
+            "episodes, list the run in warm_start.recorded"
         )
     check_open_files(config.rollout)
     play = plan_play(config)
@@ -143,7 +143,7 @@ def plan_training(
 
 
 def check_model_play(play: PlayPlan) -> None:
-    """Check a job whose model only plays; does not contact a model's server yet.
+    """Check a job whose model only plays, without contacting a model server yet.
 
     Raises:
         ConfigError: something is missing or invalid; the message says what to do.
@@ -202,8 +202,8 @@ def _check_episodes(
     )
     env = play.tasks[""].train
     sets = task_sets(config.sampling, play.trained, config.mixture_weights())
-    # Create a sampler because its constructor may refuse the job; the trainer creates its own, with
-    # a folder in the run's folder.
+    # Create a sampler only because its constructor may reject the job; the trainer creates another,
+    # with a folder in the run's folder.
     sampler = load_sampler(
         config.sampling, sets, config.rollout, run_seed=config.seed, folder=Path(config.run.dir)
     )
@@ -211,8 +211,8 @@ def _check_episodes(
         check_replay(config.algorithm, config.sampling.name)
         if config.devices.mask and env.app is not None:
             raise ConfigError(
-                f"sampling.name={config.sampling.name}: keeps screens as the model saw them, but "
-                "devices.mask hides parts of what is recorded; leave one of them out"
+                f"sampling.name={config.sampling.name}: requires screens as the model saw them, "
+                "but devices.mask hides parts of recorded screens; remove one of the two settings"
             )
     if phones and env.app is not None:
         hosts = config.devices.hosts
@@ -222,7 +222,7 @@ def _check_episodes(
 
 
 def _checked_layout(play: PlayPlan, *, learns: bool) -> Layout:
-    """Check model, loggers, phones and transport, without the hub; return the layout."""
+    """Check model, loggers, phones and transport, without the Hub; return the layout."""
     config = play.source
     model, rollout, train = config.model, config.rollout, config.train if learns else None
     engine = engine_class(rollout)
@@ -245,8 +245,8 @@ def _checked_layout(play: PlayPlan, *, learns: bool) -> Layout:
     placed.transport.check()
     if learns and layout.num_nodes > 1 and placed.transport.transport_class().needs.one_node:
         raise ConfigError(
-            f"train.weight_transfer={config.train.weight_transfer}: does not reach engines on other"
-            f" nodes, and this job uses {layout.num_nodes}; set train.weight_transfer=file"
+            f"train.weight_transfer={config.train.weight_transfer}: cannot reach engines on other "
+            f"nodes, but this job uses {layout.num_nodes} nodes; set train.weight_transfer=file"
         )
     return layout
 
@@ -274,7 +274,7 @@ def check_learner(learner: LearnerSettings, loggers: Sequence[Any]) -> None:
 
 
 def check_inference(play: PlayPlan) -> None:
-    """Check a job whose model only answers, without environment and learner.
+    """Check an inference job, which has neither an environment nor a learner.
 
     Raises:
         ConfigError: something is missing or invalid; the message says what to do.
@@ -303,10 +303,9 @@ def check_open_files(rollout: RolloutConfig) -> None:
     unlimited, least = resource.RLIM_INFINITY, _LEAST[rollout.launcher]
     if hard != unlimited and hard < least:
         raise ConfigError(
-            f"a process may have only {hard:,} files open here (ulimit -n), and a job with "
-            f"rollout.launcher={rollout.launcher} needs at least {least}: run "
-            f"`ulimit -n {_PLENTY}` as an administrator, or raise nofile in "
-            "/etc/security/limits.conf"
+            f"a process may have at most {hard:,} open files on this machine (ulimit -n), but a "
+            f"job with rollout.launcher={rollout.launcher} needs at least {least}; run `ulimit -n "
+            f"{_PLENTY}` as an administrator, or raise nofile in /etc/security/limits.conf"
         )
     wanted = _PLENTY if hard == unlimited else min(hard, _PLENTY)
     if soft != unlimited and soft < wanted:

@@ -16,7 +16,7 @@ from agentrl.policies.models.model_source import find_config, is_on_hub, tokeniz
 from agentrl.training.learner.learner_settings import LearnerSettings
 
 _KNOWN = Path(__file__).parents[2] / "configs" / "models"
-"""Folder of configurations of models, which need not be downloaded."""
+"""Folder with the configurations of well-known models, which need not be downloaded."""
 _MASTER = 4
 """Bytes of a trained weight, including the lower bits of a bfloat16 weight."""
 _MOMENTS = {"float32": 8, "bfloat16": 4, "8bit": 2}
@@ -34,7 +34,7 @@ class JobSize:
     state: int
     """Size of a checkpoint: weights and moments, including a critic or reference."""
     moments: int
-    """Size of the part of the state that `optim.offload_moments` moves."""
+    """Size of the part of the state that `optim.offload_moments` offloads."""
     gradients: int
 
     @classmethod
@@ -74,7 +74,7 @@ class JobSize:
 
 
 def is_config_here(model: ModelConfig) -> bool:
-    """Whether `config_folder` needs no download."""
+    """Return whether `config_folder` needs no download."""
     from huggingface_hub import try_to_load_from_cache
 
     if not is_on_hub(model) or _known_config(model) is not None:
@@ -111,7 +111,7 @@ def config_folder(model: ModelConfig, folder: Path) -> Path:
 
 
 def _add_missing(folder: Path) -> None:
-    """Add files that adapters read, but whose content does not affect memory."""
+    """Add files that adapters read, but that do not affect memory."""
     config = read_json(folder / "config.json")
     keys = ("vision_start", "vision_end", "image", "video")
     names = ("vision_start", "vision_end", "image_pad", "video_pad")

@@ -1,4 +1,4 @@
-"""Play and score a few episodes before a job, to check rewards and prompt lengths."""
+"""Plays and scores a few episodes before a job, to check rewards and prompt lengths."""
 
 import logging
 import time
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _BUDGET_S = 5.0
 """Seconds after which no further episodes are started."""
 _MAX_EPISODES, _OTHER_EPISODES = 1000, 64
-"""Maximum number of episodes for a job with demonstrations, and without."""
+"""Maximum number of episodes for a job with demonstrations, and for other jobs."""
 _MAX_TURNS = 20
 _SERVERS = ("agentrl.rewards.remote:", "agentrl.rewards.judge:")
 """Rewards that call a server, which may not be running before the job starts."""
@@ -54,16 +54,16 @@ class LengthReport:
     """Lengths of a job's prompts and replies, measured before the job starts."""
 
     measured: dict[str, str] = field(default_factory=dict)
-    """Each length with its limit, and whether the chat template was compared."""
+    """Measured lengths with their limits, and the result of the chat template check."""
     unchecked: list[str] = field(default_factory=list)
 
 
 def check_lengths(
     play: PlayPlan, warm: WarmStartConfig | None, recorded: Sequence[SelectedEpisode]
 ) -> LengthReport:
-    """Encode a conversation, the recorded demonstrations and a few episodes of a scripted player.
+    """Measure a conversation, the recorded demonstrations and a few episodes of a scripted player.
 
-    The episodes are played in this process or on a virtual phone; real phones are not touched.
+    The episodes are played in this process or on a virtual phone, never on a real phone.
 
     Args:
         play: the job; its model has been checked.
@@ -110,16 +110,15 @@ def check_lengths(
                     _check_scoring(rewards, episodes[0], player)
             if warm and warm.player and len(episodes) < warm.episodes:
                 left = warm.episodes - len(episodes)
-                report.unchecked.append(f"length of {left:,} more demonstrations of {player!r}")
+                report.unchecked.append(f"length of {left:,} other demonstrations of {player!r}")
     return report
 
 
 def check_rewards(plan: PlayPlan) -> None:
-    """Load a job's rewards, and let them score an episode of a scripted player.
+    """Load a job's rewards, and score an episode of a scripted player with them.
 
-    Only rewards from users or on data sets score an episode: built-in rewards are known to work
-    with built-in games. No episode is played if the environment has no player, needs a phone, or
-    cannot be played now.
+    The check is skipped for built-in rewards of built-in games, which are known to work, and if the
+    environment has no player, needs a phone, or cannot be played now.
 
     Args:
         plan: plan of a job with one environment; environment and model have been checked.
@@ -140,7 +139,7 @@ def check_rewards(plan: PlayPlan) -> None:
     ):
         load_and_check_rewards(plan)
         return
-    if is_on_hub(plan.model):  # not downloaded yet, and needed only to write the player's replies
+    if is_on_hub(plan.model):  # not downloaded yet, and only needed to write the player's replies
         plan = replace(plan, model=ModelConfig())
     with TemporaryDirectory(prefix="agentrl-") as scratch:
         folder = tokenizer_folder(plan.model, Path(scratch))
@@ -152,7 +151,7 @@ def check_rewards(plan: PlayPlan) -> None:
                 requests = _requests(None, plan.seed)[:1]
                 episodes = event_loop.run(_play(worker, requests, 1, player))
             except WorldError as error:
-                log.warning("rewards are not checked before the job: %s", error)
+                log.warning("rewards cannot be checked before the job starts: %s", error)
                 return
             if episodes:
                 _check_scoring(rewards, episodes[0], player)
@@ -173,7 +172,7 @@ def _loaded_rewards(plan: PlayPlan, form: QueryFormat) -> RewardFunctions:
 
 
 def _check_columns(rewards: RewardFunctions, task: PlayTask) -> None:
-    """Check the columns that reward functions read, if rows are known before any episode."""
+    """Check that rows have the columns that rewards read, if rows are known before any episode."""
     if not rewards.require_columns and not rewards.need_answers:
         return
     for env in (task.train, task.held_out):
@@ -213,13 +212,14 @@ def _small_worker(plan: PlayPlan, folder: Path, at_once: int) -> RolloutWorker:
 
 
 def _check_scoring(rewards: RewardFunctions, episode: Episode, player: str) -> None:
-    """Check that an episode can be scored as the job would score it."""
+    """Check that an episode can be scored in the same way as in the job."""
     try:
         rewards.score(episode)
     except RewardError as error:
         raise ConfigError(
             f"rewards: an episode of the player {player!r} cannot be scored: {error}. A new job "
-            "scores one episode before it starts; start the services that its rewards call first"
+            "scores one episode before it starts, so start any services that its rewards call "
+            "first"
         ) from error
 
 
@@ -262,7 +262,7 @@ def _requests(warm: WarmStartConfig | None, run_seed: int) -> list[EpisodeReques
 async def _play(
     worker: RolloutWorker, requests: Sequence[EpisodeRequest], at_once: int, player: str
 ) -> list[Episode]:
-    """Play as many of these episodes as time allows, and return the valid ones."""
+    """Play as many of the requested episodes as time allows, and return the valid ones."""
     played: list[Episode] = []
     try:
         await worker.start()
@@ -280,7 +280,7 @@ def _measure(
 ) -> None:
     turns = [turn for episode in episodes for turn in episode.turns]
     if not turns:
-        report.unchecked.append(f"length of prompts and replies: {player} played no turn")
+        report.unchecked.append(f"length of prompts and replies: {player} did not play any turn")
         return
     first = max(len(episode.turns[0].prompt_ids) for episode in episodes if episode.turns)
     if first + rollout.max_new_tokens > rollout.max_context:
@@ -291,7 +291,8 @@ def _measure(
     of = f"{len(episodes)} episodes of the player {player!r}"
     room = rollout.max_context - rollout.max_new_tokens
     report.measured["longest prompt"] = (
-        f"{prompt} tokens in {of}; at most {room} leave room for a reply (rollout.max_context)"
+        f"{prompt} tokens in {of}; the limit is {room}, which leaves room for a reply "
+        "(rollout.max_context)"
     )
     report.measured["longest reply"] = (
         f"{reply} tokens in {of}; rollout.max_new_tokens={rollout.max_new_tokens}"
@@ -299,7 +300,7 @@ def _measure(
     if reply > rollout.max_new_tokens:
         log.warning(
             "rollout.max_new_tokens=%d: replies of the player %r have up to %d tokens, so the "
-            "model cannot answer like it",
+            "model cannot give the same replies",
             rollout.max_new_tokens,
             player,
             reply,

@@ -1,4 +1,4 @@
-"""Find data set rows whose prompts leave no room for a reply, before a job starts."""
+"""Finds data set rows whose prompts leave no room for a reply, before a job starts."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -34,14 +34,14 @@ class _PromptLength:
 
 
 def skip_long_prompts(play: PlayPlan, folder: Path) -> PlayPlan:
-    """Leave out rows whose prompts are too long in all environments, if `on_long` is `skip`.
+    """Skip rows whose prompts are too long in all environments, if `on_long` is `skip`.
 
     Args:
         play: the job.
         folder: the model's folder; only the tokenizer is read.
 
     Raises:
-        ConfigError: rows that are too long may not be skipped, or no other row is left.
+        ConfigError: rows are too long and may not be skipped, or no other rows are left.
     """
     room = play.rollout.max_context - play.rollout.max_new_tokens
     without_long_rows = partial(_without_long_rows, model=play.model, folder=folder, room=room)
@@ -86,8 +86,8 @@ def _without_long_rows(env: EnvPlan, *, model: ModelConfig, folder: Path, room: 
     )
     if settings.kwargs.get("on_long", "refuse") != "skip" or len(long) == count:
         raise ConfigError(
-            f"{what}. Raise rollout.max_context, lower model.max_pixels, or leave such rows out "
-            "with env.kwargs.on_long=skip"
+            f"{what}. Raise rollout.max_context, lower model.max_pixels, or skip such rows with "
+            "env.kwargs.on_long=skip"
         )
     log.warning("%s. They are skipped (on_long=skip)", what)
     rows = {*settings.kwargs.get("skip_rows", ()), *(one.row for one in long)}

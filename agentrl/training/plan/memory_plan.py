@@ -1,4 +1,4 @@
-"""The memory that a job needs on each GPU and node, planned without weights or GPUs.
+"""Plans the memory that a job needs on each GPU and node, without weights or GPUs.
 
 1 GB is 10^9 bytes; all sizes are in bytes.
 """
@@ -29,19 +29,19 @@ from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
 PROCESS = 1e9
 """Assumed size of a process's context, kernels and communication buffers on a GPU."""
 ENGINE_WORK = 2e9
-"""Assumed size of an engine's activations and CUDA graphs, which vLLM measures at its start."""
+"""Assumed size of an engine's activations and CUDA graphs, which vLLM measures when it starts."""
 _GB = 1e9
 _LEARNING, _PLAYING = 0, 1
 _LARGER = "Use more or larger GPUs, a smaller model, or adapters (model.lora.rank=32)"
 
 
 class CannotSimulate(ConfigError):
-    """A job's memory cannot be planned, although the job may be fine."""
+    """Raised if a job's memory cannot be simulated, although the job itself may be fine."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class MemoryPlan:
-    """Memory usage of a GPU of each kind, and of a node's CPU."""
+    """Memory usage of a learner's GPU, of an engine's GPU, and of a node's CPU."""
 
     card: float | None
     """Size of a GPU's memory; None if unknown."""
@@ -58,7 +58,7 @@ class MemoryPlan:
     disk: DiskPlan
     """Disk space in the run's folder."""
     remedies: dict[str, tuple[float, float]]
-    """Settings, with the approximate savings in an update and while engines play."""
+    """Approximate savings of settings, in an update and while engines play."""
 
     @property
     def kv_tokens(self) -> int | None:
@@ -69,20 +69,20 @@ class MemoryPlan:
 
     @property
     def problems(self) -> list[str]:
-        """Problems with memory, each with a fix; empty if all fits or sizes are unknown."""
+        """Problems with memory, each with a fix; empty if everything fits or sizes are unknown."""
         found = []
         missing = sum(self.learning.values()) - (math.inf if self.card is None else self.card)
         if missing > 0:
             remedy = self._remedy(missing, _LEARNING) or _LARGER
-            found.append(f"updates need {missing / _GB:.1f} GB more. {remedy}")
+            found.append(f"updates need {missing / _GB:.1f} GB more GPU memory. {remedy}")
         if (tokens := self.kv_tokens) is not None and tokens < self.max_context:
             assert self.card is not None, "otherwise the number of tokens is unknown"
-            # vLLM's share of a GPU is a whole number of hundredths.
+            # vLLM's share of a GPU is rounded to hundredths.
             missing = self.max_context * self.kv_token + 0.01 * self.card
             missing += sum(self.playing.values()) - self.card
             found.append(
-                f"engines: room for {tokens} tokens of KV cache, and one context has "
-                f"{self.max_context}. {self._engine_remedy(missing)}"
+                f"the KV cache of an engine has room for {tokens} tokens, fewer than "
+                f"rollout.max_context={self.max_context}. {self._engine_remedy(missing)}"
             )
         if (misfit := self.host.misfit) is not None:
             found.append(misfit)
@@ -117,7 +117,7 @@ class MemoryPlan:
         return None
 
     def _engine_remedy(self, missing: float) -> str:
-        apart = "give engines GPUs of their own, several each: rollout.place=apart "
+        apart = "give each engine several GPUs of its own: rollout.place=apart "
         apart += "rollout.engine_kwargs.tensor_parallel_size=2"
         if not self.layout.together:
             return "Give an engine more GPUs: rollout.engine_kwargs.tensor_parallel_size"
@@ -145,9 +145,9 @@ def plan_memory(
 
     Args:
         learner: the job's learner.
-        play: the phones that the job plays on, and what it records.
+        play: phones and recordings of the job.
         checkpoint: the checkpoints that the job keeps.
-        layout: where ranks and engines run; the GPUs need not exist.
+        layout: placement of ranks and engines; the GPUs need not exist.
         card: memory of each GPU; None if unknown.
         report: see `MemorySimulation`.
         host: CPU memory of each node; None if unknown.
@@ -155,7 +155,7 @@ def plan_memory(
     Raises:
         CannotSimulate: the model's code does not run on tensors without values.
         ConfigError: the model's configuration cannot be found or read, or the model cannot be
-            divided as configured.
+            sharded as configured.
     """
     model = learner.model
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
@@ -178,14 +178,13 @@ def layout_on(gpus: int, nodes: int, rollout: RolloutConfig, train: TrainConfig)
 
 
 class MemoryPlanner:
-    """Plans the memory of a job, given where it runs.
+    """Plans the memory of a job, given its layout.
 
     Args:
         learner: the job's learner.
-        play: the phones that the job plays on, and what it records.
+        play: phones and recordings of the job.
         checkpoint: the checkpoints that the job keeps.
-        layout: where ranks and engines run.
-        folder: folder with the model's configuration.
+        layout: placement of ranks and engines. folder: folder with the model's configuration.
     """
 
     def __init__(
@@ -202,7 +201,7 @@ class MemoryPlanner:
         self._size = JobSize.of(folder, learner)
 
     def plan(self, card: float | None, memory: RankMemory, host: float | None = None) -> MemoryPlan:
-        """Plan the job, given the memory that its learner takes.
+        """Plan the job, given the memory of a learner rank.
 
         Args:
             card: memory of each GPU; None if unknown.
@@ -254,7 +253,7 @@ class MemoryPlanner:
         )
 
     def _state(self, memory: RankMemory) -> tuple[dict[str, float], dict[str, float]]:
-        """Return what a rank keeps between updates on its GPU and in CPU memory."""
+        """Return the sizes of what a rank keeps between updates, on its GPU and in CPU memory."""
         weights = {
             "weights": memory.weights,
             "4-bit weights": memory.replicated,
@@ -290,7 +289,7 @@ class MemoryPlanner:
         return max(plans, key=lambda plan: sum(plan.items.values()))
 
     def _remedies(self, memory: RankMemory) -> Iterator[tuple[str, tuple[float, float]]]:
-        """Return settings that save memory, cheapest in speed first."""
+        """Return settings that save memory, starting with those that cost the least speed."""
         train, optim = self._learner.train, self._learner.optim
         if not train.gradient_checkpointing:
             yield "train.gradient_checkpointing=true", (memory.activations * 0.7, 0.0)
@@ -322,7 +321,7 @@ class MemoryPlanner:
         return 2 if self._learner.model.dtype == "bfloat16" else 4
 
     def _kv_token_of(self, gpus: int, stages: int) -> float:
-        """Return the bytes of a token's keys and values on each GPU of an engine.
+        """Return the size in bytes of a token's keys and values on each GPU of an engine.
 
         Args:
             gpus: number of GPUs that the model is divided among.

@@ -1,4 +1,4 @@
-"""The memory of one rank, measured by running the learner's own code on tensors without values.
+"""Measures the memory of a rank by running the learner's own code on tensors without values.
 
 Models are built and sharded as in a job, but under torch's `FakeTensorMode` and with a process
 group that sends nothing; torch's `FSDPMemTracker` counts memory. No weights are needed.
@@ -42,14 +42,14 @@ from agentrl.training.learner.parallel.sharding import local_shard
 from agentrl.types import Batch, TokenSequence
 
 _SCREEN = (1280, 720)
-"""Height and width of pictures, before they are scaled for the model."""
+"""Height and width of screenshots, before they are scaled for the model."""
 _PROMPT = 200
 """Number of tokens in the instructions."""
 _FEWEST_LAYERS = 4
-"""Number of decoder layers of the smallest model that is run. A 7B model's images take more memory
-than three layers, which would hide how the decoder's memory grows."""
+"""Number of decoder layers of the smallest model that is run. With fewer, a 7B model's images take
+more memory than the layers and hide how the decoder's memory grows."""
 _AGREE = 0.005
-"""Maximum relative difference in the peak between extrapolations from different models."""
+"""Maximum relative difference between the peaks extrapolated from different models."""
 _GATHERED = ("Unsharded Param", "All Gather")
 _REDUCED = ("Unsharded Grad", "Reduce Scatter")
 _INDEXING = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default)
@@ -58,7 +58,7 @@ _STATIC = ("Sharded Param", "Sharded Grad", "Total")
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class RankMemory:
-    """Memory of a rank in bytes, all on its GPU if nothing is offloaded."""
+    """Memory of a rank in bytes, all of it on the GPU if nothing is offloaded."""
 
     weights: float
     """The rank's shards of the policy; trained weights in `train.master_dtype`."""
@@ -73,9 +73,9 @@ class RankMemory:
     other_models: float
     """Critic and implicit reward model, with their optimizers."""
     gathered: float
-    """Full weights of the units in use, at the peak of a pass."""
+    """Gathered weights of the FSDP units in use, at the peak of a pass."""
     reduced: float
-    """Full gradients being summed over ranks, at the peak."""
+    """Unsharded gradients being summed over ranks, at the peak."""
     activations: float
     """Everything else at the peak: activations, logits, images and temporary tensors."""
     kept_on_cpu: float
@@ -96,9 +96,10 @@ class _Measured:
         return RankMemory(**static, **max(peaks, key=lambda peak: sum(peak.values())))
 
     def agrees(self, steps: float, fewer: "_Measured", fewest: "_Measured") -> bool:
-        """Whether extrapolations from the larger two and the smaller two of three models agree.
+        """Return whether extrapolations from the larger two and the smaller two models agree.
 
-        The number of layers falls by the same amount from this model to `fewer` to `fewest`.
+        The number of layers decreases by the same amount from this model to `fewer` and to
+        `fewest`.
         """
         if not len(self.peaks) == len(fewer.peaks) == len(fewest.peaks):
             return False
@@ -130,11 +131,11 @@ def _with_layers(folder: Path, scratch: Path, layers: int) -> Path:
 class MemorySimulation:
     """Runs a pass of rank 0, at the peak of an optimizer step with several passes.
 
-    Micro-batches are full of sequences of `rollout.max_context` tokens, each with as many turns (a
-    picture and a reply of `rollout.max_new_tokens`) as fit. If a model's decoder layers are all
-    equal, only a few are run: three models whose number of layers differs by the same amount, made
-    larger until both differences agree. The remaining layers are extrapolated. Routers give all
-    experts the same number of tokens.
+    Micro-batches are filled with sequences of `rollout.max_context` tokens, each with as many turns
+    (a screenshot and a reply of `rollout.max_new_tokens`) as fit. If a model's decoder layers are
+    all equal, only a few are run: three models whose numbers of layers differ by the same amount,
+    which increase until both differences agree. The remaining layers are extrapolated. Routers give
+    all experts the same number of tokens.
 
     Args:
         settings: the learner's settings. The caller accounts for offloaded weights or moments. With
@@ -152,10 +153,10 @@ class MemorySimulation:
         self._settings, self._world_size, self._report = settings, world_size, report
 
     def run(self, folder: Path) -> RankMemory:
-        """Measure one rank of the model in a folder, which needs no weights.
+        """Measure a rank of the model in a folder, which need not contain weights.
 
         Raises:
-            ConfigError: the model cannot be built, or cannot be divided as configured.
+            ConfigError: the model cannot be built, or cannot be sharded as configured.
         """
         model_adapter = adapter_for(folder, self._settings.model.adapter)
         shapes = [
@@ -186,7 +187,7 @@ class MemorySimulation:
         changed = deepcopy(self._settings)
         changed.train.offload = changed.train.activation_offload = False
         changed.optim.offload_moments = False
-        changed.model.lora.base = "float"  # bitsandbytes can quantize only weights with values
+        changed.model.lora.base = "float"  # bitsandbytes can only quantize weights with values
         if accelerators.count() and changed.model.attention != "eager":
             changed.model.attention = "sdpa"
         rank = process_group.simulated(self._world_size, Parallelism.of(changed.train))
@@ -196,7 +197,7 @@ class MemorySimulation:
             shapes = tracing(TracingContext(FakeTensorMode()))
             values = FakeTensorMode(allow_non_fake_inputs=True)
             with warnings.catch_warnings(), shapes, values, _RealIndices():
-                # Experts return views, but nothing changes them in place.
+                # Experts return views, which is safe because they are never changed in place.
                 warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
                 models = LearnerModels(changed, folder, rank, _open_without_weights)
                 return self.run_pass(models)
@@ -233,7 +234,7 @@ class MemorySimulation:
         return _Measured(static=static | {"kept_on_cpu": sum(kept, 0.0)}, peaks=peaks)
 
     def _full_micro_batch(self, model_adapter: ModelAdapter) -> Batch:
-        """Build a micro-batch of `train.micro_batch_tokens`, with pictures for a vision model."""
+        """Build a micro-batch of `train.micro_batch_tokens`, with images for a vision model."""
         settings = self._settings
         length = min(settings.rollout.max_context, settings.train.micro_batch_tokens)
         count = settings.train.micro_batch_tokens // length
@@ -250,7 +251,7 @@ class MemorySimulation:
         while True:
             image, markup = None, tuple[int, ...]()
             if model_adapter.image_token_id is not None:
-                # Vary the pictures: equal images would be encoded only once.
+                # Vary the images, because equal images would be encoded only once.
                 screen = np.full((*_SCREEN, 3), (31 * number + len(images)) % 256, np.uint8)
                 size = model.image_size
                 target = None if size is None else (size[0], size[1])
@@ -305,7 +306,7 @@ def _end_phases(
 
 
 def _peak(tracker: FSDPMemTracker) -> dict[str, float]:
-    """Return the bytes at the peak so far, without shards, by the fields of `RankMemory`."""
+    """Return the bytes at the peak so far, without shards, by field of `RankMemory`."""
     (found,) = tracker.get_tracker_snapshot("peak").values()
     sizes = {str(getattr(kind, "value", kind)): float(size) for kind, size in found.items()}
     return {
@@ -346,7 +347,7 @@ def _bytes(tensors: Iterable[Tensor]) -> float:
 
 
 def _keep_sizes(kept: list[float]) -> saved_tensors_hooks:
-    """Return hooks that list the sizes of tensors kept by autograd, and recreate them on use."""
+    """Return hooks that record the sizes of tensors saved by autograd, and recreate them on use."""
 
     def pack(tensor: Tensor) -> Callable[[], Tensor]:
         if not isinstance(tensor, FakeTensor):
@@ -358,7 +359,7 @@ def _keep_sizes(kept: list[float]) -> saved_tensors_hooks:
 
 
 class _RealIndices(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Gives integer tensors values, because the positions of images are computed from them.
+    """Gives values to integer tensors, because the positions of images are computed from them.
 
     Results computed from tensors without values have no values either. Until weights are allocated,
     new tensors have values, because PEFT moves its adapters, which needs values.
@@ -417,7 +418,7 @@ def _routed(found: Sequence[Tensor], scores: Tensor, *_: Any) -> tuple[Tensor, T
 def _open_without_weights(
     path: Path, *, dtype: str, attention: str, headless: bool
 ) -> tuple[nn.Module, Iterator[tuple[str, Tensor]]]:
-    """Open a model on the meta device, and its weights without values; see `open_model`."""
+    """Open a model on the meta device with weights that have no values; see `open_model`."""
     with _disable_current_modes():
         headers = dict(load_on_meta(path).named_parameters())
         model = load_headers(path, headers, dtype=dtype, attention=attention, headless=headless)

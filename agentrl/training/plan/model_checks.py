@@ -1,4 +1,4 @@
-"""Checks that a model can be loaded, divided, adapted and trained as configured."""
+"""Checks that a model can be loaded, sharded, adapted and trained as configured."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def check_model_with_engine(model: ModelConfig, rollout: RolloutConfig, *, learns: bool) -> None:
-    """Check a local or Hub model, and whether its engine can be used to train it."""
+    """Check a local or Hub model, and that its engine can be used to train it."""
     folder = find_config(model)
     if learns:
         check_engine_for(model, folder, rollout, transport_choice.num_gpus(rollout))
@@ -38,7 +38,7 @@ def check_model_settings(
     *,
     learns: bool,
 ) -> None:
-    """Check that the model can be divided, adapted and compiled as configured."""
+    """Check that the model can be sharded, adapted and compiled as configured."""
     _compare_image_sizes(model)
     if train.sequence_parallel > 1 and (heads := attention_heads(model)):
         from agentrl.training.learner.parallel import sequence_parallel
@@ -64,26 +64,26 @@ def _compare_image_sizes(model: ModelConfig) -> None:
         now = getattr(model, name)
         if now != before:
             log.warning(
-                "model.%s=%s: %s was trained with %s",
+                "model.%s=%s, but %s was trained with %s",
                 name, json.dumps(now), model.path, json.dumps(before),
             )  # fmt: skip
 
 
 def check_attention(model: ModelConfig, rollout: RolloutConfig, *, learns: bool) -> None:
-    """Check that the attention implementation is installed and suits the device and precision."""
+    """Check that the attention implementation is installed and supports device and precision."""
     if model.attention == "flex" and learns and transport_choice.num_gpus(rollout) == 0:
         raise ConfigError(
-            "model.attention=flex: FlexAttention has no backward pass without a GPU, and there is "
-            "none; model.attention=auto uses SDPA instead"
+            "model.attention=flex: FlexAttention has no backward pass on the CPU, and this "
+            "machine has no GPU; model.attention=auto uses SDPA instead"
         )
     if model.attention != "flash_attention_2":
         return
-    # If `kernels` is installed instead, transformers takes flash-attn's kernels from the Hub.
+    # If `kernels` is installed instead, transformers downloads flash-attn's kernels from the Hub.
     if find_spec("flash_attn") is None and find_spec("kernels") is None:
         raise ConfigError(extras.NO_FLASH)
     if transport_choice.num_gpus(rollout) == 0:
         raise ConfigError(
-            "model.attention=flash_attention_2 needs a GPU, and there is none; "
+            "model.attention=flash_attention_2 requires a GPU, but this machine has none; "
             "model.attention=auto uses SDPA instead"
         )
     if model.dtype == "float32":
@@ -100,16 +100,16 @@ def _check_compiler(rollout: RolloutConfig) -> None:
     compiler = os.environ.get(variable, wanted)
     if not shutil.which(compiler):
         raise ConfigError(
-            f"train.compile=true: needs {compiler}, which is not installed; install it, set "
-            f"{variable} to another compiler, or set train.compile=false"
+            f"train.compile=true: requires {compiler}, which is not installed; install it, set "
+            f"{variable} to a different compiler, or set train.compile=false"
         )
 
 
 def check_replay(settings: AlgorithmConfig, sampler: str) -> None:
-    """Check that old episodes are weighted by how likely the current policy is to play them.
+    """Check that the probability ratio to the current policy weights tokens of old episodes.
 
     Raises:
-        ConfigError: old episodes are not weighted, or their tokens are dropped.
+        ConfigError: tokens of old episodes are not weighted, or are dropped.
     """
     if settings.importance_correction.kind != "none":
         return

@@ -25,17 +25,17 @@ from agentrl.training.demonstrations import warm_start_cache
 from virtual_phone.phones_spec import EFFECT_DELAY_MS
 
 _SCRIPTED_TURNS_PER_S = 110.0
-"""Measured: 300 episodes of 19 turns on 32 virtual phones without effect delay took 51 s."""
+"""As measured: 300 episodes of 19 turns on 32 virtual phones without effect delay took 51 s."""
 _SUPERVISED_TURNS_PER_S = 170.0
-"""Measured: 600 steps of 32 turns took 112 s."""
+"""As measured: 600 steps of 32 turns took 112 s."""
 _LEARNED_TURNS_PER_S = 400.0
-"""Measured: the 608 turns of a training step took 0.2 to 3.8 s."""
+"""As measured: the 608 turns of a training step took 0.2 to 3.8 s."""
 _START_S = 15.0
 """Seconds to start phones, Ray and the learner."""
 _ENGINE_START_S = 30.0
 """Seconds to start vLLM with the tiny model."""
 _PHONE_S = 0.05
-"""Seconds per turn on a phone with the machine to itself, without effect delay."""
+"""Seconds per turn on a phone that has the machine to itself, without effect delay."""
 _ANSWER_S = 0.1
 """Seconds that the model takes to reply to a single prompt."""
 _BASIS = "estimated for two otherwise idle cores"
@@ -49,7 +49,7 @@ def estimate_work(play: PlayPlan, warm: WarmStartConfig | None, steps: int) -> d
         warm: the job's warm start, if any.
         steps: number of training steps.
 
-    If times are known, a last entry `total` gives their sum.
+    If times are known, the last entry, `total`, is their sum.
     """
     own = play.tasks[""]
     evaluation, rollout = own.eval, play.rollout
@@ -66,10 +66,10 @@ def estimate_work(play: PlayPlan, warm: WarmStartConfig | None, steps: int) -> d
     # Evaluations every `eval.every` steps and after the last step.
     during = math.ceil(steps / evaluation.every) if evaluation.every else 0
     stages = {
-        "start": ("launching processes and loading the model", _START_S),
+        "start": ("starting processes and loading the model", _START_S),
         "baselines": _episode_work(max_turns, baselines, scripted),
         **_warm_start_work(play.model, warm, settings, scripted),
-        "engine start": ("starting the engines of the rollouts", _ENGINE_START_S),
+        "engine start": ("starting the rollout engines", _ENGINE_START_S),
         "evaluation before": (before, before_s),
         "reinforcement": (
             learned and f"{pluralize(steps, 'step')} with {learned} in total",
@@ -94,7 +94,7 @@ def _warm_start_work(
     environments: Sequence[EnvConfig],
     turns_per_s: float,
 ) -> dict[str, tuple[str, float]]:
-    """Return the amount and seconds of a warm start's stages; empty if it is skipped."""
+    """Return the work and the seconds of each stage of a warm start; empty if it is skipped."""
     if warm is None or all(_has_warm_start(model, warm, one) for one in environments):
         return {}
     games = 0 if warm.player is None else warm.episodes
@@ -109,7 +109,7 @@ def _warm_start_work(
 
 
 def _episode_work(max_turns: int, episodes: int, turns_per_s: float) -> tuple[str, float]:
-    """Return the amount and seconds of a number of episodes; the amount is empty for 0 episodes."""
+    """Return a description of some episodes, empty if there are none, and the seconds."""
     most = pluralize(max_turns, "turn")
     amount = f"{episodes:,} episodes of at most {most}" if episodes else ""
     return amount, episodes * max_turns / turns_per_s

@@ -204,7 +204,7 @@ def test_a_run_is_played_by_a_server_in_place_of_its_model(server: Server, tmp_p
 @pytest.mark.parametrize(
     ("command", "arguments", "words"),
     [
-        ("train", [], "cannot be trained. Play with it using `agentrl eval`"),
+        ("train", [], "cannot be trained. Use it with `agentrl eval`"),
         ("train", ["--dry-run"], "cannot be trained"),
         ("eval", ["--checkpoint=best"], "checkpoint"),
         ("eval", ["rollout.engine_kwargs={top_p: 1}"], "rollout.endpoint.extra_body"),

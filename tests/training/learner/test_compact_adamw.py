@@ -171,8 +171,8 @@ def test_state_in_cpu_memory_is_not_moved_to_the_mesh_of_a_gpu():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["train.master_dtype=bfloat16"], "set model.dtype=bfloat16"),
-        (["train.activation_offload=true"], "set train.gradient_checkpointing=true"),
+        (["train.master_dtype=bfloat16"], "requires model.dtype=bfloat16"),
+        (["train.activation_offload=true"], "requires train.gradient_checkpointing=true"),
         (["optim.moments=bfloat16", "optim.betas=[0.9,0.999]"], r"optim.betas=\[0.9, 0.999\]"),
         (
             ["optim.moments=bfloat16", "warm_start={betas: [0.9, 0.999]}"],

@@ -151,7 +151,7 @@ def test_a_learner_scores_with_flex_attention_as_with_sdpa(make_learner, config,
 
 
 def test_the_backward_pass_on_the_cpu_is_refused_before_any_work():
-    with pytest.raises(ConfigError, match="flex: FlexAttention has no backward pass without a GPU"):
+    with pytest.raises(ConfigError, match="flex: FlexAttention has no backward pass on the CPU"):
         plan_training(configuration.load("number_game", ["model.attention=flex"]))
 
 

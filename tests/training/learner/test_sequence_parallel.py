@@ -287,7 +287,7 @@ def test_each_group_of_ranks_shares_its_own_rows_with_and_without_replicas(folde
         (["train.ranks=6", "train.sequence_parallel=4"], "must divide train.ranks=6"),
         (
             ["train.ranks=2", "train.sequence_parallel=2", "model.attention=eager"],
-            "model.attention=eager must be auto, flex or sdpa",
+            "requires model.attention=auto, flex or sdpa, not eager",
         ),
         (["train.ranks=3", "train.sequence_parallel=3"], "must divide.* 4 attention heads"),
     ],

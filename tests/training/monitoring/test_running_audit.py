@@ -119,7 +119,7 @@ def test_void_episodes_and_unknown_truths_are_not_counted(tmp_path):
         ({"max_false_reject": -0.1}, "reward_audit.max_false_reject=-0.1"),
         ({"min_episodes": 0}, "reward_audit.min_episodes=0: must be above 0"),
         ({"window": 10}, "reward_audit.window=10: must be at least reward_audit.min_episodes=50"),
-        ({"truth": "reward"}, "is compared with itself"),
+        ({"truth": "reward"}, "is the audited reward itself"),
     ],
 )
 def test_invalid_settings_are_errors(settings, words):

@@ -81,7 +81,7 @@ def test_a_transport_within_one_machine_is_refused_for_two(machine, monkeypatch)
     two = [Node(address=f"10.0.0.{k}", cpus=2, id=f"{k}") for k in (1, 2)]
     monkeypatch.setattr(open_rollouts, "find_nodes", lambda launcher: two)
     settings = job("rollout.engine=vllm", "train.weight_transfer=shared")
-    with pytest.raises(ConfigError, match=r"shared: does not reach engines on other nodes.*=file"):
+    with pytest.raises(ConfigError, match=r"shared: cannot reach engines on other nodes.*=file"):
         plan_training(settings)
 
 
@@ -143,7 +143,7 @@ def test_more_ranks_than_this_machine_can_hold_are_an_error(machine, cores, gpus
             "bfloat16",
             r"needs flash-attn, not installed: pip install .*'agentrl-screens\[flash\]'",
         ),
-        (0, ["flash_attn"], "bfloat16", "needs a GPU, and there is none"),
+        (0, ["flash_attn"], "bfloat16", "requires a GPU, but this machine has none"),
         (1, ["flash_attn"], "float32", "set model.dtype=bfloat16"),
         (1, ["flash_attn"], "bfloat16", None),
         (1, ["kernels"], "bfloat16", None),

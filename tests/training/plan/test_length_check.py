@@ -48,7 +48,7 @@ def test_a_player_that_answers_at_greater_length_is_only_a_warning_without_demon
     model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lengths(job(f"model.path={model}", "rollout.max_new_tokens=5", "warm_start=null"))
-    assert "so the model cannot answer like it" in caplog.text
+    assert "so the model cannot give the same replies" in caplog.text
 
 
 def test_a_first_prompt_without_room_for_a_reply_is_an_error(model: Path) -> None:

@@ -295,7 +295,7 @@ def test_offloaded_state_that_does_not_fit_into_cpu_memory_is_refused(tmp_path):
     eight, layout = planner(tmp_path, 8, "train.offload=true")
     moved = RankMemory(**dict.fromkeys((field.name for field in fields(RankMemory)), 10e9))
     (problem,) = eight.plan(800e9, moved, host=300e9).problems
-    assert problem.startswith("node 0: the job needs 640.0 GB of CPU memory, but only 300.0")
+    assert problem.startswith("node 0: the job needs 640.0 GB of CPU memory (")
     size = eight._size
     known = HostMemoryPlanner(learner=eight._learner, layout=layout, size=size)
     (found,) = filter(None, known.plan(layout.nodes[0], None).certain.values())
@@ -320,7 +320,7 @@ def test_a_plan_lists_what_a_gpu_holds_and_what_does_not_fit(capsys):
     assert code == 1
     assert "does not fit: updates need" in shown
     assert "optim.offload_moments=true" in shown
-    assert "does not fit: engines: room for 0 tokens of KV cache" in shown
+    assert "does not fit: the KV cache of an engine has room for 0 tokens" in shown
 
 
 def test_it_is_said_at_once_that_a_job_is_planned(capsys):
@@ -362,7 +362,11 @@ def test_a_dry_run_plans_the_memory_of_the_gpus_that_are_there(
         assert str(items["total"]).endswith(total) or not title.startswith("GPU")
     assert bool(misfits) == bool(status) == ("All checks pass" not in shown)
     if misfits:
-        texts = ("updates need", "engines: room for 0", "runs: the disk has room for")
+        texts = (
+            "updates need",
+            "the KV cache of an engine has room for 0",
+            "runs: the disk has room for",
+        )
         assert [text in said for text, said in zip(texts, misfits, strict=True)] == [True] * 3
 
 

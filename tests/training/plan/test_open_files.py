@@ -35,5 +35,5 @@ def test_a_soft_limit_is_raised() -> None:
 
 def test_a_hard_limit_that_is_too_low_says_what_it_must_be() -> None:
     said = under_limit(64, 64)
-    assert "only 64 files open here (ulimit -n)" in said
+    assert "at most 64 open files on this machine (ulimit -n)" in said
     assert "needs at least 128" in said
