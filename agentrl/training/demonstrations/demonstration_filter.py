@@ -1,6 +1,6 @@
-"""Select the recorded episodes that a warm start trains on (`warm_start.recorded`).
+"""Selects the recorded episodes that a warm start trains on (`warm_start.recorded`).
 
-Episodes are read once, when the job is checked, so the checked episodes are those trained on.
+Episodes are read only once, when the job is checked, so these are the episodes trained on.
 """
 
 import hashlib
@@ -38,13 +38,13 @@ class SelectedEpisode:
 
     run: replay.Run
     episode: Episode
-    """The episode without images and token ids, which may belong to another model."""
+    """The episode without its images and token ids, which may belong to another model."""
     replies: tuple[str, ...]
     """[T] replies in the action format of the job's translator."""
     by_player: bool
-    """Whether the warm start's scripted player played the episode, so it can be relabeled."""
+    """True if the warm start's scripted player played the episode, so that it can be relabeled."""
     has_other_instructions: bool
-    """Whether the episode was played with instructions other than the job's."""
+    """True if the episode was played with instructions other than the job's."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,12 +57,12 @@ class DemonstrationSelection:
 
     @property
     def has_other_instructions(self) -> int:
-        """Number of selected episodes played with other instructions."""
+        """Number of selected episodes that were played with other instructions."""
         return sum(chosen.has_other_instructions for chosen in self.episodes)
 
     @property
     def context_turns(self) -> int:
-        """Number of turns used only as context because their reply was not an action."""
+        """Number of turns that are only used as context because their reply was not an action."""
         turns = (turn for chosen in self.episodes for turn in chosen.episode.turns)
         return sum(turn.parse_error is not None for turn in turns)
 
@@ -72,7 +72,8 @@ class DemonstrationSelection:
         text = f"{pluralize(len(self.episodes), 'episode')} with {trained}"
         if self.context_turns:
             text += (
-                f", and {self.context_turns} used only as context: their replies are not actions"
+                f", and {self.context_turns} used only as context, because their replies are not "
+                "actions"
             )
         if self.skipped:
             skipped = ", ".join(f"{count} {why}" for why, count in self.skipped.items())
@@ -88,12 +89,12 @@ def select_demonstrations(
 ) -> DemonstrationSelection:
     """Select the recorded episodes that a job's warm start trains on; none without a warm start.
 
-    Skips void episodes, episodes with a turn that shows nothing or without any valid action, and
+    Skips void episodes, episodes with a private screen or without any valid action, and
     episodes on the job's evaluation seeds. Logs how many were skipped for each reason.
 
     Raises:
         ConfigError: a run does not exist, no episode qualifies, or episodes cannot be used because
-            they come from another environment, lack texts or images, or have another format.
+            they come from another environment, lack text or images, or have a different format.
     """
     choice = DemonstrationSelection()
     if warm is None or not warm.recorded:
@@ -116,8 +117,8 @@ def select_demonstrations(
         filters = {k: v for k, v in asdict(warm.recorded_filter).items() if v is not None}
         raise ConfigError(
             f"warm_start.recorded={warm.recorded}: no episode can be used: {choice}. "
-            f"{f'The filter is {filters}; ' if filters else ''}agentrl episodes RUN shows "
-            "the episodes"
+            f"{f'The filter is {filters}; ' if filters else ''}agentrl episodes RUN lists the "
+            "episodes"
         )
     _log_skipped(choice)
     return choice
@@ -129,14 +130,14 @@ def _log_skipped(choice: DemonstrationSelection) -> None:
     if choice.has_other_instructions:
         log.warning(
             "warm_start.recorded: %d of %d episodes were played with other instructions; they are "
-            "used with the instructions of this job",
+            "used with this job's instructions",
             choice.has_other_instructions,
             len(choice.episodes),
         )
 
 
 class DemonstrationFilter:
-    """Decides for each recorded episode whether the warm start can train on it.
+    """Decides which recorded episodes the warm start can train on.
 
     Args:
         warm: the job's warm start.
@@ -165,7 +166,7 @@ class DemonstrationFilter:
         """
         try:
             run = replay.open(path)
-            summaries = where.of(run.episodes())  # another run may have the label
+            summaries = where.of(run.episodes())  # episodes of other runs may have the same label
             settings = _settings(run.path)
         except ConfigError as error:
             raise ConfigError(f"warm_start.recorded: {error}") from None
@@ -185,11 +186,11 @@ class DemonstrationFilter:
         if not {played, played.rpartition(":")[2]} & self._names:
             raise ConfigError(
                 f"warm_start.recorded: {run.path} was played in {played}, but this job has "
-                f"env.id={self._env.id}; name runs of the same environment"
+                f"env.id={self._env.id}; list only runs of this environment"
             )
 
     def _is_by_player(self, summary: replay.Summary, settings: Mapping[str, Any]) -> bool:
-        """Whether the warm start's scripted player played an episode."""
+        """Return whether the warm start's scripted player played an episode."""
         player = self._warm.player
         if player is None:
             return False
@@ -208,7 +209,7 @@ class DemonstrationFilter:
             return why
         if self._env.settings.dialect is None:
             said = convert_replies(self._translator, episode, by_human=summary.label == _HUMAN)
-        else:  # replies are rewritten later, together with their screens
+        else:  # replies are rewritten later, along with their screens
             said = [turn.reply for turn in episode.turns]
         instructions = instructions_for(
             self._env.settings.prompt, self._translator, episode.reset_info
@@ -231,21 +232,21 @@ class DemonstrationFilter:
         if settings["devices"].get("mask"):
             raise ConfigError(
                 f"warm_start.recorded: {path} has images with masked regions (devices.mask), which "
-                "a model never sees; record it again without a mask"
+                "the model does not see when it plays; record it again without a mask"
             )
         sizes = ("image_size", "max_pixels")
         theirs = {name: settings["model"].get(name) for name in sizes}
         ours = {name: getattr(self._model, name) for name in sizes}
         if frames == "model" and theirs != ours:
             raise ConfigError(
-                f"warm_start.recorded: {path} has images at another model's size "
-                f"(run.frames=model, {theirs}; this job has {ours}); record it again with "
+                f"warm_start.recorded: {path} has images in a different model's size "
+                f"(run.frames=model, {theirs}, but this job has {ours}); record it again with "
                 "run.frames=device"
             )
 
 
 def _settings(path: Path) -> Mapping[str, Any]:
-    """Return the configuration tree that a run was played with, as written.
+    """Return the configuration tree of a run, as it was written.
 
     Raises:
         ConfigError: the run has no configuration.

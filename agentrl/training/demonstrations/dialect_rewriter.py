@@ -1,4 +1,4 @@
-"""Rewrite recorded turns in the dialect of the job that trains on them."""
+"""Rewrites recorded turns in the dialect of the job that trains on them."""
 
 import contextlib
 import re
@@ -19,7 +19,7 @@ _THOUGHT_ENDS = re.compile(r"</think(?:ing)?>")
 
 
 class DialectRewriter:
-    """Writes messages and replies as this job's model would see and write them.
+    """Writes messages as this job's model would see them, and replies as it would write them.
 
     Args:
         env: the job's environment, with a dialect.
@@ -36,12 +36,12 @@ class DialectRewriter:
         self._settings = env.settings
         self.translator: Any = open_translator(env, resize_of)
         self._reader: Any = open_translator(env, resize_of)
-        """Translator that only reads recorded replies; `translator` keeps the episode's state."""
+        """Translator that only parses recorded replies; `translator` keeps the episode's state."""
         for method in ("see", "to_reply"):
             if not hasattr(self.translator, method):
                 raise ConfigError(
-                    f"env.dialect={env.settings.dialect}: recorded replies cannot be rewritten, as "
-                    f"the translator of {env.id} has no method `{method}`"
+                    f"env.dialect={env.settings.dialect}: recorded replies cannot be rewritten, "
+                    f"because the translator of {env.id} has no method `{method}`"
                 )
 
     def begin_episode(self) -> None:
@@ -52,7 +52,7 @@ class DialectRewriter:
     def rewritten(self, message: Message, turn: Turn) -> tuple[Message, str]:
         """Return a turn's rewritten message and reply; a reply that was not an action is kept.
 
-        Only the screens of a recorded message are used, if it has any: its text may be the prompt
+        If a recorded message has screens, only these are used, because its text may be the prompt
         of another dialect.
 
         Raises:
@@ -70,7 +70,7 @@ class DialectRewriter:
                 reply = self.translator.to_reply(turn.action, _thought_in(reply))
             except ActionError as error:
                 raise ConfigError(
-                    f"warm_start.recorded: the dialect {self._settings.dialect} cannot say the "
+                    f"warm_start.recorded: the dialect {self._settings.dialect} cannot express the "
                     f"recorded action {quoted(turn.action)}: {error}"
                 ) from error
         with contextlib.suppress(ActionError):
@@ -78,7 +78,7 @@ class DialectRewriter:
         return written, reply
 
     def _means(self, reply: str, action: Any) -> bool:
-        """Whether a recorded reply already performs its action in this dialect."""
+        """Return whether a recorded reply already means its action in this dialect."""
         try:
             return bool(to_plain(self._reader.to_action(reply)) == action)
         except ActionError:

@@ -1,4 +1,4 @@
-"""Convert a person's or recorded player's answers into replies that the translator parses."""
+"""Converts a person's input or recorded replies into replies that the translator can parse."""
 
 import contextlib
 import json
@@ -25,15 +25,16 @@ GESTURES = {
     "done": "done()",
     **{arrow: arrow for arrow in ("up", "down", "left", "right")},
 }
-"""Gestures and keys that a user interface may offer, each with an example reply."""
+"""Gestures and keys that a user interface can offer, each with an example reply."""
 _NO_ACTION = "qzx"
 _ANY_TAG = rf"</?(?:{'|'.join(_TAGS)})>"
-# Not possessive: Python 3.11.0 to 3.11.4 match a lookahead in a possessive repetition wrongly.
+# Not possessive, because Python 3.11.0 to 3.11.4 have a bug with lookaheads in possessive
+# repetitions.
 _TAGGED = re.compile(rf"<({'|'.join(_TAGS)})>((?:(?!{_ANY_TAG}).)*)</\1>", re.DOTALL)
 
 
 def parse_typed(translator: Translator, text: str) -> str:
-    """Convert a person's input to a reply; the tags around an action may be left out.
+    """Convert a person's input to a reply; the tags around an action may be omitted.
 
     Args:
         translator: translator of the environment.
@@ -49,7 +50,7 @@ def parse_typed(translator: Translator, text: str) -> str:
             return reply
         except ActionError as error:
             errors.append(str(error))
-    # The last error that is not about missing tags is the most specific.
+    # Raise the last error that is not about missing tags, because it is the most specific.
     specific = (message for message in reversed(errors) if "complete <" not in message)
     raise ActionError(next(specific, errors[0]))
 
@@ -62,9 +63,9 @@ def available_gestures(translator: Translator) -> list[str]:
 
 
 def available_inputs(translator: Translator) -> dict[str, str]:
-    """Return the gestures, keys and named actions that a person can use, with their texts.
+    """Map the gestures, keys and named actions that a person can use to their replies.
 
-    The texts of touch gestures are examples.
+    The replies of touch gestures are examples.
     """
     names = [str(name) for name in getattr(translator, "action_names", ())]
     return {way: GESTURES[way] for way in available_gestures(translator)} | {
@@ -75,7 +76,7 @@ def available_inputs(translator: Translator) -> dict[str, str]:
 def _is_action(translator: Translator, text: str) -> bool:
     try:
         parse_typed(translator, text)
-    except Exception:  # only a trial: do not report errors of a user's translator here
+    except Exception:  # only a trial, so ignore errors of a user's translator
         return False
     return True
 
@@ -86,7 +87,7 @@ def convert_replies(translator: Translator, episode: Episode, *, by_human: bool)
     Replies that were not actions are kept; only a person's replies are converted to another format.
 
     Raises:
-        ConfigError: a reply no longer has the meaning that it had when it was recorded.
+        ConfigError: a reply has a different meaning than when it was recorded.
     """
     return [_reply(translator, episode, turn, by_human) for turn in episode.turns]
 
@@ -113,14 +114,14 @@ def _reply(translator: Translator, episode: Episode, turn: Turn, by_human: bool)
         meant = "no action" if turn.parse_error is not None else quoted(turn.action)
         raise ConfigError(
             f"warm_start.recorded: {episode.id} has the reply {quoted(turn.reply, 80)}, which "
-            f"meant {meant} when recorded and means {quoted(action)} in this job. Use the same "
-            "env.kwargs and env.translator_kwargs as the recording"
+            f"meant {meant} when it was recorded, but means {quoted(action)} in this job. Use the "
+            "same env.kwargs and env.translator_kwargs as the recording"
         )
     return reply
 
 
 def strip_tags(text: str) -> str:
-    """Remove the tags, which a person need not type, from a description of the answer format."""
+    """Remove the tags, which a person need not type, from a description of the reply format."""
     return _TAGGED.sub(lambda match: _signature(match[2]) if match[1] == _TOOL else match[2], text)
 
 
@@ -145,7 +146,7 @@ def _candidate_replies(translator: Translator, text: str) -> Iterator[str]:
     try:
         touch = ActionSet(FORMS.values()).parse(f"<action>{text}</action>")
         yield ActionSet(FORMS.values(), "tool").format(touch.name, *touch.arguments)
-    except ActionError:  # not a gesture: the bare name of another tool
+    except ActionError:  # not a gesture, so the bare name of another tool
         yield f"<{_TOOL}>{json.dumps({'name': text, 'arguments': {}})}</{_TOOL}>"
 
 

@@ -1,4 +1,4 @@
-"""The cache of warm starts, and the marker of models that have had a warm start."""
+"""The cache of warm starts, and the record of warm starts in a model's folder."""
 
 import hashlib
 import itertools
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _LARGE = 10_000_000
 _KEY = "warm_starts"
-"""Key in a model's record for the warm starts that its weights have had, by environment."""
+"""Key in a model's record for the warm starts of its weights, by environment."""
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +53,8 @@ def cache_folder(
     """Return the cache folder for this warm start's result; None if it is not cached.
 
     The folder's name is a digest of everything that determines the result: settings, data, the
-    user's files and our version. A model with 4-bit base weights is not cached: its adapters make
-    changes finer than a 4-bit step, which quantizing the merged weights would lose.
+    user's files and agentrl's version. A model with 4-bit base weights is not cached, because its
+    adapters make changes smaller than a 4-bit step, which quantizing the merged weights would lose.
     """
     if warm.cache is None or (model.lora.rank and model.lora.base == "nf4"):
         return None
@@ -64,7 +64,7 @@ def cache_folder(
         "env": [asdict(one.settings) for one in environments],
         "mixture": mixture,
         "warm_start": asdict(warm),
-        "version": __version__,  # stands for our own code
+        "version": __version__,  # represents our own code
         "devices": [devices.tempo, devices.effect_delay_ms, devices.size],
         "files": [_files_digest(one, model, warm) for one in environments],
         "instructions": [
@@ -79,7 +79,7 @@ def cache_folder(
 def _files_digest(env: EnvPlan, model: ModelConfig, warm: WarmStartConfig) -> str:
     """Return a digest of the user's files that the warm start depends on.
 
-    These are files that the environment's arguments name (such as a data set), files of a local
+    These are files named in the environment's arguments (such as a data set), files of a local
     model folder, and folders of modules outside the package, whose code the package's version does
     not identify.
     """
@@ -88,7 +88,7 @@ def _files_digest(env: EnvPlan, model: ModelConfig, warm: WarmStartConfig) -> st
     modules.add(env.entry_point.__module__)
     if env.settings.dialect is not None:
         modules.add(DIALECT.resolve(env.settings.dialect).__module__)
-    # Our own modules change only with the package's version.
+    # Skip our own modules, which change only with the package's version.
     foreign = {one for one in modules if not one.startswith("agentrl.")}
     files = {user_code.import_module(one).__file__ for one in foreign}
     folders = {Path(file).parent for file in files if file}
@@ -96,14 +96,15 @@ def _files_digest(env: EnvPlan, model: ModelConfig, warm: WarmStartConfig) -> st
     digest = hashlib.sha256()
     beside = sorted(f for folder in folders for f in folder.glob("*") if f.is_file())
     for file in (*beside, *_named_files(env.settings.kwargs)):
-        # Identify large files (weights) by size and time: reading gigabytes would take too long.
+        # Identify large files (weights) by size and time, because reading gigabytes would take too
+        # long.
         large = file.stat().st_size > _LARGE
         digest.update(str(file.stat()[-4:]).encode() if large else file.read_bytes())
     return digest.hexdigest()
 
 
 def _named_files(value: Any) -> Iterator[Path]:
-    """Return the files that an environment's arguments name, here or in `sys.path`."""
+    """Return the files named in an environment's arguments, here or in `sys.path`."""
     if isinstance(value, Mapping):
         for item in value.values():
             yield from _named_files(item)
@@ -115,7 +116,7 @@ def _named_files(value: Any) -> Iterator[Path]:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # text that cannot be a path
+    except (OSError, ValueError):  # a string that cannot be a path
         return False
 
 
@@ -125,9 +126,9 @@ def save_to_cache(
     """Put the trained model into the cache atomically; a failure only logs a warning.
 
     Returns:
-        Whether the model is in the cache.
+        True if the model is in the cache.
     """
-    # Runs that start together train the same warm start, so each writes to its own folder.
+    # Runs that start together may train the same warm start, so each writes to its own folder.
     partial = folder.with_name(f"{folder.name}.{os.getpid()}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +136,7 @@ def save_to_cache(
         write_marker(partial, warm, env_ids)
         partial.rename(folder)
     except (OSError, AgentRLError) as error:
-        if not folder.is_dir():  # unless another run has cached it meanwhile
+        if not folder.is_dir():  # another run may have cached it in the meantime
             log.warning("the warm start could not be cached in %s: %s", folder, error)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -143,10 +144,10 @@ def save_to_cache(
 
 
 def has_warm_start(folder: Path, warm: WarmStartConfig, env_id: str) -> bool:
-    """Whether a job skips its warm start because the model in this folder already had it.
+    """Return whether a job skips its warm start because the model in this folder already had it.
 
     Raises:
-        ConfigError: the folder's marker is damaged.
+        ConfigError: the folder's record is damaged.
     """
     return not warm.repeat and _registered_id(env_id) in model_record(folder).get(_KEY, {})
 
@@ -163,5 +164,5 @@ def write_marker(folder: Path, warm: WarmStartConfig, env_ids: Iterable[str]) ->
 
 
 def _registered_id(env_id: str) -> str:
-    """Return the environment's registered id, however the configuration names it."""
+    """Return the environment's registered id, whichever way the configuration refers to it."""
     return env.find_env(env_id).id

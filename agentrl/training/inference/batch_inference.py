@@ -1,4 +1,4 @@
-"""Answer the rows of a data set with a model; a killed job can be continued."""
+"""Answers the rows of a data set with a model; a killed job can be continued."""
 
 import asyncio
 import os
@@ -48,30 +48,30 @@ _COLUMNS = {
 _IN_FLIGHT = 256
 """Maximum replies in progress per engine: as many as vLLM samples at once."""
 _REFUSALS = (400, 413, 422)
-"""HTTP statuses by which a server rejects a single request, not all requests."""
+"""HTTP status codes for the rejection of a single request, rather than all requests."""
 _MAX_FAILURES = 8
-"""Number of consecutive server failures after which the job ends."""
+"""Number of consecutive server failures after which the job stops."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PromptSource:
-    """The data set to answer, and how its rows become prompts."""
+    """The data set to answer, and how to turn its rows into prompts."""
 
     data: str
-    """A file, a folder, or an id on the Hugging Face Hub; `DATA@SPLIT` names the split."""
+    """A file, a folder, or an id on the Hugging Face Hub; `DATA@SPLIT` selects a split."""
     name: str | None = None
     """Configuration (subset) of a Hub data set."""
     revision: str | None = None
     """Branch, tag or commit of a Hub data set."""
     max_rows: int | None = None
-    """Use only this many rows from the start; None uses all."""
+    """Use only the first `max_rows` rows; None uses all."""
     keys: Mapping[str, str | None] = field(default_factory=dict)
-    """Column names by content (`problem`, `messages`, `images`, `options`, `system`), for columns
-    that do not have their usual name."""
+    """Column names for `problem`, `messages`, `images`, `options` and `system`, where they differ
+    from the defaults."""
     template: str | None = None
     """Jinja2 template for questions in a text column, or the name of a `.jinja` file."""
     image_root: str | None = None
-    """Folder that contains the images; None for the data's own folder."""
+    """Folder that contains the images; None uses the data set's own folder."""
     system: str | None = None
     """System message for conversations without one."""
 
@@ -109,36 +109,36 @@ class PromptSource:
 
 @dataclass(slots=True, kw_only=True)
 class InferenceProgress:
-    """Progress of a job."""
+    """Progress of an inference job."""
 
     rows: int
     """Number of rows in the data set."""
     recorded: int
-    """Number of rows that earlier runs of the same job have answered."""
+    """Number of rows answered by earlier runs of the same job."""
     done: int = 0
-    """Number of rows that this run has answered or found unusable."""
+    """Number of rows that this run has answered or found to be unusable."""
     reply_tokens: int = 0
-    """Number of reply tokens, as far as known."""
+    """Number of reply tokens, not counting replies of unknown length."""
     seconds: float = 0.0
     """Seconds since the engines started."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class InferenceResult:
-    """Files and counts of a finished job."""
+    """Result of a finished inference job."""
 
     out: Path
     rows: int
     recorded: int
-    """Number of rows that earlier runs of the same job had answered."""
+    """Number of rows answered by earlier runs of the same job."""
     failed: int
     """Number of rows without responses, which have an `error`."""
     error: str | None
     """The error of the first row without responses; None if all rows have responses."""
     reply_tokens: int
-    """Number of tokens of all replies, as far as known."""
+    """Number of tokens of all replies, not counting replies of unknown length."""
     seconds: float
-    """Duration of this run, from when its engines had started."""
+    """Duration of this run in seconds, after its engines had started."""
 
 
 @with_short_mistakes
@@ -153,7 +153,7 @@ def infer(
     overrides: Sequence[str] = (),
     report: Callable[[InferenceProgress], None] = lambda progress: None,
 ) -> InferenceResult:
-    """Answer each row of a data set; the data set needs no answers of its own.
+    """Answer each row of a data set, which need not contain reference answers.
 
     Finished rows are recorded immediately in `OUT.journal`. Repeat the call to continue an
     interrupted job. At the end, `out` is written atomically and the journal is removed.
@@ -179,7 +179,11 @@ def infer(
     """
     out = Path(out)
     if n < 1 or (greedy and n > 1):
-        why = "must be at least 1" if n < 1 else "greedy decoding gives the same reply each time"
+        why = (
+            "must be at least 1"
+            if n < 1
+            else "must be 1 with greedy decoding, which gives the same reply each time"
+        )
         raise ConfigError(f"n={n}: {why}")
     target = open_inference_target(os.fspath(model), overrides, checkpoint)
     source = data if isinstance(data, PromptSource) else PromptSource(data=data)
@@ -191,7 +195,8 @@ def infer(
     if exists and not path.exists():
         raise _exists(out)
     with closing(RowJournal(path, _identity(target, source, rows, n, greedy))) as journal:
-        # With a complete journal, `out` is ours: the job was killed before removing the journal.
+        # If the journal is complete, this job wrote `out` and was killed before it removed the
+        # journal.
         if exists and len(journal) < len(rows):
             raise _exists(out)
         job = _InferenceJob(rows, journal, n, greedy, report)
@@ -203,18 +208,18 @@ def infer(
 
 
 def journal_of(out: StrPath) -> Path:
-    """Return the file in which a job records finished rows until all are finished."""
+    """Return the path of the file in which a job records finished rows until all are finished."""
     return Path(out).with_name(f"{Path(out).name}.journal")
 
 
 def _exists(out: Path) -> ConfigError:
-    return ConfigError(f"out={out}: exists already; remove it, or choose another name")
+    return ConfigError(f"out={out}: already exists; remove it, or choose a different name")
 
 
 def _identity(
     target: InferenceTarget, source: PromptSource, rows: PromptRows, n: int, greedy: bool
 ) -> dict[str, Any]:
-    """Return everything that determines the results: another job must not continue this one."""
+    """Return everything that determines the results, so that no other job continues this one."""
     rollout = target.plan.rollout
     given = asdict(source) | {"template": source.template_text(), "keys": dict(source.keys)}
     return {
@@ -235,7 +240,7 @@ class _InferenceJob:
 
     Args:
         rows: all rows.
-        journal: records them.
+        journal: journal of the finished rows.
         n: responses per row.
         greedy: see `infer`.
         report: see `infer`.
@@ -254,7 +259,7 @@ class _InferenceJob:
         self.progress = InferenceProgress(rows=len(rows), recorded=len(journal))
         self._served = False
         self._suspects: dict[int, dict[str, Any]] = {}
-        """Error results of rows for which the server has failed since its last reply."""
+        """Error results of rows for which the server failed, since its last successful reply."""
         self._failed = self._reply_tokens = 0
         self._error: str | None = None
 
@@ -270,8 +275,8 @@ class _InferenceJob:
                 self._report(self.progress)
 
         with acknowledge_stop_signals():
-            # Seed engines by the number of recorded rows: a random stream that starts over would
-            # repeat its draws.
+            # Seed engines by the number of recorded rows, because a random stream that starts over
+            # would repeat its draws.
             async with open_inference_model(target, len(self._journal)) as model:
                 started = time.monotonic()
                 limit = _IN_FLIGHT * model.num_engines
@@ -286,7 +291,7 @@ class _InferenceJob:
             return
         try:
             prompt = await asyncio.to_thread(self._encode, model, index)
-            # Seeds depend only on the row's index: a continued job samples the same replies.
+            # Seeds depend only on the row's index, so a continued job samples the same replies.
             seeds = [turn_seed(turn_seed(0, index), number) for number in range(self._n)]
             samplings = [model.sampling(seed, greedy=self._greedy) for seed in seeds]
             replies = await _run_together([model.generate(prompt, one) for one in samplings])
@@ -321,9 +326,9 @@ class _InferenceJob:
         return model.encode(system, messages)
 
     def _suspect(self, index: int, error: EngineError) -> None:
-        """Note a failure of the server, which may concern one prompt or all prompts.
+        """Note a server failure, which may be due to this prompt or affect all prompts.
 
-        It is recorded for the row once the server has answered another prompt.
+        It is recorded as the row's error once the server has answered another prompt.
 
         Raises:
             EngineError: the server no longer works.

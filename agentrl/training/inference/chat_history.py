@@ -23,7 +23,7 @@ class ChatHistory:
         self.messages: list[Message] = []
 
     def ask(self, text: str, images: Sequence[Image] = ()) -> None:
-        """Add a question; `<image>` marks an image's place, by default before the text.
+        """Add a question; `<image>` marks an image's position, by default before the text.
 
         Raises:
             ConfigError: the text is empty, or the numbers of `<image>` and of images differ.
@@ -35,7 +35,7 @@ class ChatHistory:
         if placeholders not in (0, len(images)):
             raise ConfigError(
                 f"the message has {placeholders} {IMAGE} for {pluralize(len(images), 'image')}; "
-                "write one for each image, or none"
+                "write one for each image, or leave out all of them"
             )
         text = text if placeholders else IMAGE * len(images) + text
         self.messages.append(Message(role="user", text=text, images=tuple(images)))
@@ -63,7 +63,7 @@ class ChatHistory:
         if not replies:
             raise ConfigError("there is no reply to save yet")
         if any(IMAGE in reply for reply in replies):
-            raise ConfigError(f"a reply contains {IMAGE}, which would count as an image in a row")
+            raise ConfigError(f"a reply contains {IMAGE}, which would be read as an image in a row")
         system = [{"role": "system", "content": self.system}] if self.system else []
         said = [{"role": message.role, "content": message.text} for message in self.messages]
         # A row lists all images next to the messages; each <image> stands for the next image.

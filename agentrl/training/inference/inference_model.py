@@ -1,4 +1,4 @@
-"""The model that a command names, and its replies to conversations."""
+"""Opens the model named in a command, and samples its replies to conversations."""
 
 import asyncio
 import tempfile
@@ -25,23 +25,23 @@ from agentrl.training.plan.job_plan import check_inference
 from agentrl.types import Message, Prompt
 
 Show = Callable[[str], None]
-"""Called with the text of a reply so far."""
+"""Function that is called with the text of a reply so far."""
 
 
 class PromptTooLong(ValueError):
-    """A prompt leaves no room for a reply."""
+    """The prompt leaves no room for a reply."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class InferenceTarget:
-    """A model and the settings it runs with."""
+    """A model and its inference settings."""
 
     policy: ChosenPolicy
     plan: PlayPlan
-    """The model's job; only its model and engine settings matter."""
+    """The model's play plan; only its model and engine settings are used."""
 
     def identity(self) -> dict[str, Any]:
-        """Return everything that determines replies, except sampling parameters and prompts."""
+        """Return everything that determines replies, except for sampling parameters and prompts."""
         model, rollout = self.plan.model, self.plan.rollout
         if self.policy.is_served:
             return {"server": asdict(rollout.endpoint), "max_pixels": model.max_pixels}
@@ -68,7 +68,7 @@ def _files_of(folder: Path) -> list[tuple[str, int, int]]:
 def open_inference_target(
     model: str, overrides: Sequence[str] = (), checkpoint: str | None = None
 ) -> InferenceTarget:
-    """Resolve and check the model that a command names.
+    """Resolve and check the model named in a command.
 
     Args:
         model: see `open_model_target`.
@@ -81,7 +81,7 @@ def open_inference_target(
     target = open_model_target(model, overrides)
     policy = choose_policy(target, checkpoint=checkpoint)
     config = target.config
-    # A run's environment, learner and loggers must neither matter nor be checked.
+    # Reset a run's environment, learner and loggers, which are not used and need not be valid.
     only_model = Config(
         seed=config.seed,
         model=config.model,
@@ -109,7 +109,8 @@ class GeneratedReply:
 
     text: str
     finish_reason: str | None
-    """`stop` at the end of a reply, `length` at its limit; None if a server does not say."""
+    """`stop` at the end of a reply, `length` at its limit; None if the server does not report
+    it."""
     prompt_tokens: int | None
     reply_tokens: int | None
 
@@ -172,7 +173,7 @@ class InferenceModel(ABC):
 
 
 class LocalModel(InferenceModel):
-    """A model in this job's own engines.
+    """A model that runs in this process's engines.
 
     Args:
         engine: a started engine.
@@ -207,7 +208,7 @@ class LocalModel(InferenceModel):
     ) -> GeneratedReply:
         """See the base class."""
         engine, encoder = self._engine, self._encoder
-        # A batching engine waits for a prompt from every running episode, so register this one.
+        # A batching engine waits for a prompt from each registered episode, so register this one.
         if show is None:
             engine.begin_episode()
             try:
@@ -240,7 +241,7 @@ class ServedModel(InferenceModel):
         self._engine, self._scale = engine, open_scaler(model)
 
     def encode(self, system: str, messages: Sequence[Message]) -> list[Part]:
-        """See the base class; only the server knows the prompt's length."""
+        """See the base class; only the server can determine the prompt's length."""
         parts: list[Part] = [{"role": "system", "content": system}] if system else []
         for message in messages:
             if message.role == "assistant":  # a reply may contain any text
@@ -271,11 +272,11 @@ class ServedModel(InferenceModel):
 async def open_inference_model(
     target: InferenceTarget, engine_seed: int = 0
 ) -> AsyncIterator[InferenceModel]:
-    """Start a model's engines, or connect to its server; closes them at the end.
+    """Start a model's engines, or connect to its server; close them at the end.
 
     Args:
         target: the model.
-        engine_seed: seed for engines with a single random stream for all prompts.
+        engine_seed: seed for engines that use a single random stream for all prompts.
 
     Raises:
         ConfigError: the model cannot be loaded, or an engine rejects its settings.

@@ -21,7 +21,7 @@ _CLOSE_S = 30.0
 
 
 class ModelThread:
-    """A context that starts a model, replies to conversations one by one, and closes the model.
+    """Context manager that starts a model, replies to conversations one by one, and closes it.
 
     Args:
         target: the model; it runs in this process and its children.
@@ -47,7 +47,7 @@ class ModelThread:
                 self._opened.set_result((model, asyncio.get_running_loop()))
                 await asyncio.wrap_future(self._end)
         except BaseException as error:
-            # Until the model is open, pass the error to the thread that waits for it.
+            # Until the model is open, report errors to the thread that waits for it.
             if self._opened.done():
                 raise
             self._opened.set_exception(error)
@@ -82,7 +82,7 @@ class ModelThread:
         Args:
             system: the system message; may be empty.
             messages: messages of the conversation, which ends with a question.
-            show: called in the background with the reply so far.
+            show: called in the background thread with the reply so far.
 
         Returns:
             A future of the reply; `cancel` stops it. It may raise `PromptTooLong` or `EngineError`.

@@ -1,4 +1,4 @@
-"""A journal of finished rows, from which a killed job continues."""
+"""A journal of finished rows, from which a killed job can continue."""
 
 import fcntl
 import json
@@ -12,12 +12,11 @@ from agentrl.errors import ConfigError
 from agentrl.text import one_line
 
 _SYNC_S = 1.0
-"""Interval in seconds at which the journal is synced to disk; only a machine crash can lose later
-rows."""
+"""Interval in seconds for syncing the journal to disk; only a machine crash can lose later rows."""
 
 
 class RowJournal:
-    """Finished rows in a file, one per line; the first line identifies the job that wrote it.
+    """A file of finished rows, one per line; the first line identifies the job that wrote it.
 
     A row is written before `add` returns, so that no row is lost if the process ends. A truncated
     line is dropped when the journal is opened again.
@@ -43,9 +42,10 @@ class RowJournal:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise ConfigError(
-                    f"{path}: another process is working on it; wait until it ends, or stop it"
+                    f"{path}: another process is writing to this file; wait until it finishes, or "
+                    "stop it"
                 ) from None
-            self._read(json.loads(json.dumps(job)))  # in the form that it will be read back
+            self._read(json.loads(json.dumps(job)))  # in the form in which it will be read back
         except BaseException:
             os.close(self._file)
             raise
@@ -73,11 +73,14 @@ class RowJournal:
             begun = json.loads(line)
             assert isinstance(begun, dict)
         except (ValueError, AssertionError):
-            raise ConfigError(f"{self.path}: not a journal of agentrl infer; remove it") from None
+            raise ConfigError(
+                f"{self.path}: not a journal of `agentrl infer`; remove the file, or use a "
+                "different output name"
+            ) from None
         if begun == job:
             return
         before, now = _flat(begun), _flat(job)
-        # The values are lists of files and digests, which a person cannot compare.
+        # These values are lists of files and digests, which are not readable.
         found = {"weights": "the files of the model", "content": "the rows of the data"}
         listed = "; ".join(
             found.get(key)
@@ -87,8 +90,8 @@ class RowJournal:
             if before.get(key) != now.get(key)
         )
         raise ConfigError(
-            f"{self.path}: holds the rows of another job, which differs in {listed}. Continue with "
-            "the same settings, or remove the file to begin again"
+            f"{self.path}: contains the rows of another job, which differs in {listed}. Continue "
+            "with the same settings, or remove the file to start over"
         )
 
     def __len__(self) -> int:
@@ -103,7 +106,7 @@ class RowJournal:
         Raises:
             OSError: the disk is full or failing.
         """
-        assert row not in self._offsets, f"row {row} is recorded already"
+        assert row not in self._offsets, f"row {row} is already recorded"
         offset = self._end
         self._append({"row": row, **result})
         self._offsets[row] = offset
@@ -116,7 +119,7 @@ class RowJournal:
         written = os.write(self._file, line)
         self._end += written
         if written < len(line):
-            raise OSError(f"{self.path}: only a part of a line could be written; is the disk full?")
+            raise OSError(f"{self.path}: only part of a line could be written; is the disk full?")
 
     def result(self, row: int) -> dict[str, Any]:
         """Return the result of a row that has been added."""

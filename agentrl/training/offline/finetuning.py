@@ -1,4 +1,4 @@
-"""Kinds of training on a data set: supervised fine-tuning, preferences and reward models."""
+"""Trains on data sets: supervised fine-tuning, preference training and reward models."""
 
 from collections.abc import Callable, Sequence
 
@@ -38,8 +38,8 @@ def sft(
         The run: its summary, checkpoints and model.
 
     Raises:
-        ConfigError: the configuration names something that does not exist, or another process
-            is working on this run.
+        ConfigError: the configuration is invalid or names something that does not exist, or another
+            process is working on this run.
         LearnerError: training diverged, or ranks died more often than `run.restarts` allows.
         SystemExit: after SIGTERM or `run.stop_signal`, with status 128 + its number.
     """
@@ -77,7 +77,7 @@ def train_reward_model(
 
 
 class SupervisedFinetuning(OfflineJob):
-    """Training to increase the likelihood of replies in conversations."""
+    """Supervised fine-tuning on the replies in conversations."""
 
     command, section, stage = "agentrl sft", "sft", "fine-tuning"
 
@@ -88,7 +88,7 @@ class SupervisedFinetuning(OfflineJob):
 
 
 class PreferenceTraining(OfflineJob):
-    """Training to prefer the better of two answers."""
+    """Preference training on pairs of answers."""
 
     command, section, stage = "agentrl dpo", "dpo", "preference training"
 
@@ -103,14 +103,14 @@ class PreferenceTraining(OfflineJob):
         assert isinstance(settings, DPOConfig)
         if settings.loss == "ipo" and examples.train.has("margin"):
             raise ConfigError(
-                f"dpo.loss=ipo: the margins of {examples.train.title} have no effect on it; remove "
-                "the column, or set dpo.loss=dpo"
+                f"dpo.loss=ipo: IPO does not use the margins in {examples.train.title}; remove the "
+                "column, or set dpo.loss=dpo"
             )
         return examples
 
 
 class RewardModelTraining(OfflineJob):
-    """Training a reward model on pairs or labeled replies; better answers get higher rewards."""
+    """Training of a reward model on pairs of answers or labeled replies."""
 
     command, section = "agentrl train-reward-model", "reward_model"
     stage = "reward model training"

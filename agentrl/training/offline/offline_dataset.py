@@ -1,4 +1,4 @@
-"""Data set examples as token sequences: conversations, pairs of answers, labeled replies."""
+"""Encodes examples of data sets: conversations, pairs of answers, labeled replies."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ from agentrl.types import LabeledSequence, PreferenceSequence, TokenSequence
 Rows = ChatRows[OfflineRow]
 T = TypeVar("T", bound=TokenSequence)
 Encode = Callable[[Any, ChatEncoder, int], list[TokenSequence]]
-"""Takes a row, the model's encoder, and the example's index in its batch."""
+"""Function that takes a row, the model's encoder, and the example's index in its batch."""
 
 
 def open_rows(
@@ -39,7 +39,7 @@ def open_rows(
     on_bad: str,
     setting: str,
 ) -> Rows:
-    """Open the rows of a data set that a setting names, checking every row and image.
+    """Open the rows of a configured data set, checking every row and image.
 
     Raises:
         ConfigError: the data set does not exist, or has bad rows that may not be skipped.
@@ -73,7 +73,7 @@ def encode_learned(
 
 
 def encode_pair(row: Preference, encoder: ChatEncoder, index: int) -> list[TokenSequence]:
-    """Encode the better and the worse answer, each with the prompt; only answers count as sampled.
+    """Encode both answers of a pair, each with the prompt; only answers count as sampled.
 
     Raises:
         BadRow: see `encode_messages`; or the prompt ends with a reply, or an answer has no reply.
@@ -93,7 +93,7 @@ def encode_pair(row: Preference, encoder: ChatEncoder, index: int) -> list[Token
 
 
 def _only_after(prompt: Sequence[ChatMessage], whole: TokenSequence) -> TokenSequence:
-    """Return a conversation's tokens, where only replies after the prompt count as sampled."""
+    """Return a conversation's tokens; only replies after the prompt count as sampled."""
     if prompt and prompt[-1].role == "assistant":
         raise BadRow("the prompt ends with a reply")
     # Consecutive replies are joined.
@@ -105,7 +105,7 @@ def _only_after(prompt: Sequence[ChatMessage], whole: TokenSequence) -> TokenSeq
 
 
 def encode_compared(row: Preference, encoder: ChatEncoder, index: int) -> list[TokenSequence]:
-    """Encode a pair for a reward model: like `encode_pair`, but only last tokens count."""
+    """Encode a pair for a reward model, like `encode_pair`; only last tokens count as sampled."""
     return [
         _with_sampled(one, one.sampled_positions[-1:], one.turns[-1:])
         for one in encode_pair(row, encoder, index)
@@ -133,7 +133,7 @@ def encode_labeled(row: LabeledRow, encoder: ChatEncoder, index: int) -> list[To
 
 
 def _with_fields(cls: type[T], sequence: TokenSequence, **more: Any) -> T:
-    """Return the same tokens as a sequence of a class with further fields."""
+    """Return the same tokens as a sequence of a class with additional fields."""
     fields = {name: getattr(sequence, name) for name in TokenSequence.__dataclass_fields__}
     return cls(**fields, **more)
 
@@ -141,7 +141,7 @@ def _with_fields(cls: type[T], sequence: TokenSequence, **more: Any) -> T:
 def _with_sampled(
     sequence: TokenSequence, positions: tuple[int, ...], turns: tuple[int, ...]
 ) -> TokenSequence:
-    """Return the same tokens, where only these positions count as sampled."""
+    """Return the same tokens; only these positions count as sampled."""
     zeros = (0,) * len(positions)
     return replace(
         sequence,
@@ -162,7 +162,7 @@ class OfflineDataset:
         indices: indices of the examples to use.
         encoder: the model's encoder.
         encode: converts an example to token sequences.
-        seed: seed of the orders.
+        seed: random seed of the order.
     """
 
     def __init__(
@@ -200,10 +200,10 @@ class OfflineDataset:
         ]
 
     def drop_unusable(self, settings: FinetuningConfig, section: str) -> None:
-        """Leave out examples that are too long, or that the model's chat format cannot express.
+        """Drop examples that are too long, or that the model's chat format cannot express.
 
         Raises:
-            ConfigError: such examples may not be skipped, or no other example is left.
+            ConfigError: such examples may not be skipped, or no other examples are left.
         """
         bad, long, limit = dict[str, str](), dict[str, str](), settings.max_tokens
         kept = []
@@ -223,5 +223,5 @@ class OfflineDataset:
         report_bad_rows(title, bad, count, settings.on_bad, f"{section}.on_bad")
         report_bad_rows(title, long, count, settings.on_long, f"{section}.on_long")
         if count and not usable:
-            raise ConfigError(f"data={title}: no usable example is left")
+            raise ConfigError(f"data={title}: no usable examples are left")
         self._indices = [index for index in self._indices if index in usable]

@@ -1,4 +1,4 @@
-"""A job that trains on a data set: read the data, train, and export the model."""
+"""A job that reads a data set, trains on it, and exports the model."""
 
 import asyncio
 import math
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Examples:
-    """The rows that a job trains on and the rows that it is evaluated on."""
+    """A job's training and evaluation rows."""
 
     train: Rows
     train_indices: list[int]
@@ -60,7 +60,8 @@ class OfflinePlan:
     source: Config
     """The configuration as the user wrote it."""
     learning: Config
-    """The configuration with a default algorithm: the configured one might need more models."""
+    """The configuration with a default algorithm, because the configured one might need more
+    models."""
     settings: FinetuningConfig
     """The section of this kind of training."""
     examples: Examples
@@ -84,7 +85,7 @@ class OfflineJob(Job[OfflinePlan]):
     stage: str
     """Name of the training stage in logs."""
     is_reward_model = False
-    """Whether a reward model is trained instead of a policy."""
+    """True if a reward model is trained instead of a policy."""
 
     @property
     @abstractmethod
@@ -128,8 +129,8 @@ class OfflineJob(Job[OfflinePlan]):
         """Read the examples, checking every row and image.
 
         Raises:
-            ConfigError: see `open_rows`; or the section is missing, or no example is left to train
-                on.
+            ConfigError: see `open_rows`; or the section is missing, or no training examples are
+                left.
         """
         settings, section, (read, _) = self.settings, self.section, self.form
         rows = open_rows(settings.train, read, settings.on_bad, f"{section}.train")
@@ -154,7 +155,7 @@ class OfflineJob(Job[OfflinePlan]):
         return summary.get("schedule") == self._schedule(self.settings)
 
     def _schedule(self, settings: FinetuningConfig) -> str:
-        """Return the settings that decide when a run is finished."""
+        """Return the settings that determine when a run is finished."""
         names = ("epochs", "steps", "patience")
         return " ".join(f"{self.section}.{name}={getattr(settings, name)}" for name in names)
 
@@ -162,7 +163,7 @@ class OfflineJob(Job[OfflinePlan]):
         self, plan: OfflinePlan, folder: RunFolder, state: RunState, *, resumed: bool
     ) -> None:
         """See `Job.run`."""
-        # This imports torch, which may be missing; the plan has already reported that.
+        # Import torch only here; if it is missing, the plan has already reported that.
         from agentrl.training.offline.offline_trainer import LearningRates, OfflineTrainer
 
         written, settings, started = plan.source, plan.settings, time.perf_counter()

@@ -24,12 +24,12 @@ from agentrl.types import TokenSequence
 log = logging.getLogger(__name__)
 
 LOSS = "loss"
-"""Metric that decides which model is best."""
+"""Metric that determines the best model."""
 
 Draw = Callable[[int], Awaitable[list[TokenSequence]]]
-"""Takes a step, from 1, and returns the examples to train on."""
+"""Function that takes a step, from 1, and returns the examples to train on."""
 Report = Callable[[int, Mapping[str, float]], None]
-"""Takes a step and its metrics."""
+"""Function that takes a step and its metrics."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -58,17 +58,18 @@ async def train_on_examples(
     stage: Callable[[], AbstractContextManager[None]] = nullcontext,
     ends: Callable[[], Awaitable[bool]] | None = None,
 ) -> None:
-    """Take all optimizer steps of a warm start or of a job on a data set.
+    """Take all optimizer steps of a warm start or of a data set job.
 
     Args:
         draw: chooses the examples.
-        learner: learner to train, which has begun offline training.
+        learner: learner to train; it has begun offline training.
         rates: learning rates of all steps.
         state: counts steps and skipped steps.
         stopping: handles a stop signal, which waits for the step in progress.
         report: called after every step.
-        stage: context entered for every step, to show and time it.
-        ends: called after every step, for example to evaluate and save; True ends training early.
+        stage: context that is entered for every step, to report and time it.
+        ends: called after every step, for example to evaluate and save; returns True to end
+            training early.
     """
     while state.step < rates.steps:
         with stage():
@@ -84,7 +85,7 @@ async def train_on_examples(
 
 
 class OfflineTrainer:
-    """Trains on a data set as a complete job: evaluates, saves, and exports the model.
+    """Runs a whole job on a data set: trains, evaluates, saves, and exports the model.
 
     Args:
         stage: name of the training stage, one of `TRAINING_STAGES`.
@@ -130,7 +131,7 @@ class OfflineTrainer:
 
     def restore(self) -> None:
         """Prepare the learner, and load the last checkpoint, if any."""
-        # Create the optimizer first: a checkpoint contains its moments.
+        # Create the optimizer first, because a checkpoint contains its moments.
         self._learner.begin_offline(self._settings)
         latest = checkpoint_store.latest(self._folder.path)
         if latest is None:
@@ -148,19 +149,19 @@ class OfflineTrainer:
             self._reporter.rewind(self.state.step)
 
     def _is_kept(self, evaluation: str) -> bool:
-        """Whether an evaluation took place before the checkpoint."""
+        """Return whether an evaluation took place before the checkpoint."""
         kind, _, step = evaluation.partition(" ")
         return evaluation == "before" or (kind == "step" and int(step) <= self.state.step)
 
     async def run(self, about: Mapping[str, Any]) -> None:
-        """Train until the last step, or until the loss on held-out examples no longer falls.
+        """Train until the last step, or until the loss on held-out examples stops falling.
 
         Args:
             about: values to add to the summary.
         """
         try:
             is_best = await self._evaluate("before")
-            if is_best and self._settings.patience is not None:  # in case training only hurts
+            if is_best and self._settings.patience is not None:  # in case training makes it worse
                 await self._save(best=True)
             step = self.state.step
             if step and self._evaluation_is_due and f"step {step}" not in self.state.results:
@@ -197,7 +198,7 @@ class OfflineTrainer:
         return bool(every) and self.state.step % every == 0
 
     async def _end_step(self) -> bool:
-        """Evaluate and save when due; return whether to stop because the loss no longer falls."""
+        """Evaluate and save when due; return whether to stop early."""
         step, is_best = self.state.step, False
         self._reporter.progress(step, self._rates.steps, "")
         if self._evaluation_is_due:

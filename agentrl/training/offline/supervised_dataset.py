@@ -1,4 +1,4 @@
-"""Turn demonstrations, played for a warm start or recorded earlier, into training samples."""
+"""Turns demonstrations, played for a warm start or recorded earlier, into training samples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ class Demonstration:
 
     episode: Episode
     by_player: bool
-    """Whether the scripted player played the episode, so it can be relabeled."""
+    """True if the scripted player played the episode, so that it can be relabeled."""
 
 
 def rerender_demonstrations(
@@ -44,7 +44,8 @@ def rerender_demonstrations(
     """Render recorded episodes as this job's model would have seen them.
 
     Prompts are rebuilt from the recorded observations, with this job's instructions, history and
-    image size. Recorded token ids are not used: they may be missing or come from another tokenizer.
+    image size. Recorded token ids are not used, because they may be missing or come from another
+    tokenizer.
 
     Raises:
         ConfigError: a frame is damaged, or a reply is longer than `rollout.max_new_tokens`.
@@ -61,13 +62,13 @@ def rerender_demonstrations(
         if writer is not None:
             writer.begin_episode()
         for turn, reply in zip(selected.episode.turns, selected.replies, strict=True):
-            # Load the images of one turn at a time, because they have the device's full size.
+            # Load the images of one turn at a time, because they have the device's full resolution.
             images = _images(selected.run, turn)
             preceding, images = give_images(() if turns else selected.episode.preceding, images)
             message = Message(role="user", text=turn.shown, images=images, preceding=preceding)
             if writer is not None:
                 message, reply = writer.rewritten(message, turn)
-            # A reply used only as context may be longer than the model's limit.
+            # A reply that is only used as context may be longer than the model's limit.
             limit = max_new_tokens if _has_action(turn) else None
             answer = encode_as_sampled(conversation, encoder, message, reply, limit)
             turns.append(_with_answer(turn, answer))
@@ -118,8 +119,8 @@ class SupervisedDataset:
 
     A reply that was not an action is not a training target; it appears only in later prompts.
     Single-turn samples (one prompt, one reply) are relabeled by their environment's player each
-    time they are drawn, if the player needs only the info to reply. Multi-turn conversations are
-    used as they were played.
+    time they are drawn, if the player needs nothing but the info to reply. Multi-turn conversations
+    are used as they were played.
 
     Args:
         demonstrations: episodes that are not void.
@@ -159,7 +160,7 @@ class SupervisedDataset:
                 self._relabelings.append(None if player is None else (player, info))
                 weights.append(config.phase_weights.get(str(info.get("phase")), 1.0))
         if not self._samples:
-            raise ConfigError("warm_start: its demonstrations contain no valid action")
+            raise ConfigError("warm_start: the demonstrations contain no valid actions")
         self._turns_per_sample = num_turns / len(self._samples)
         total = sum(weights)
         self._probabilities = [w / total for w in weights]

@@ -42,13 +42,14 @@ async def warm_start(
     progress: RunProgress,
     stopping: Stopping,
 ) -> None:
-    """Train the start model on demonstrations, or load the cached result."""
+    """Train the initial model on demonstrations, or load the cached result."""
     settings = plan.settings
     envs = {name: task.train for name, task in plan.play.trained.items()}
     ids = plan.play.env_ids
     if all(warm_start_cache.has_warm_start(start, warm, one) for one in ids):
         log.warning(
-            "warm start skipped: %s already had one for %s (warm_start.repeat=true repeats it)",
+            "warm start skipped because %s already had one for %s (warm_start.repeat=true repeats "
+            "it)",
             start,
             " and ".join(ids),
         )
@@ -113,7 +114,7 @@ async def play_demonstrations(
     """Play the demonstrations with the warm start's scripted player.
 
     Raises:
-        WorldError: more than half of the episodes are void, or no phone is left.
+        WorldError: more than half of the episodes are void, or no phones are left.
     """
     assert warm.player is not None
     seeds = env_seeds.demonstration_seeds(run_seed, warm.episodes)
@@ -148,7 +149,7 @@ async def train_on_demonstrations(
         lr_final_ratio=warm.lr_final_ratio,
     )
     rates = LearningRates(optim=optim, steps=warm.steps, constant_steps=warm.lr_warmup_steps)
-    relabeler = Worker("relabeler")  # the player that relabels samples may hang
+    relabeler = Worker("relabeler")  # a thread, because the player may hang
 
     async def draw(step: int) -> list[TokenSequence]:
         async with asyncio.timeout(deadline_s):
@@ -156,11 +157,12 @@ async def train_on_demonstrations(
 
     learner.begin_offline(warm)
     try:
-        # Count steps separately: an interrupted warm start starts over.
+        # Count steps separately, because an interrupted warm start starts over.
         await train_on_examples(draw, learner, rates, RunState(), stopping, report)
     except TimeoutError:
         raise EnvError(
-            f"the player {warm.player!r} did not answer within rollout.deadline_s={deadline_s:g} s"
+            f"the player {warm.player!r} did not relabel a batch within "
+            f"rollout.deadline_s={deadline_s:g} s"
         ) from None
     finally:
         relabeler.close()

@@ -1,1 +1,1 @@
-"""Choice of the tasks that a training step plays, and of old episodes that join the groups."""
+"""Chooses the tasks of each training step, and old episodes to add to its groups."""

@@ -33,7 +33,7 @@ _EPISODE, _IMAGE = "episode", "image"
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class OldSuccess:
-    """Index entry of an episode in the buffer, for use without opening its file."""
+    """Index entry of an episode in the buffer, so that its file need not be opened."""
 
     id: str
     task: GroupTask
@@ -49,7 +49,7 @@ class ReplayBuffer:
         folder: folder for the episodes' files; created when the first episode is added.
         max_episodes: maximum number of episodes; the oldest are removed.
         max_bytes: maximum size of the episodes' files, not counting files that only checkpoints
-            still name; the oldest episodes are removed.
+            still need; the oldest episodes are removed.
     """
 
     def __init__(self, folder: Path, max_episodes: int, max_bytes: float) -> None:
@@ -88,7 +88,7 @@ class ReplayBuffer:
         path = self._file(scored.episode.id)
         with atomic_replace(path) as partial, partial.open("wb") as file:
             np.savez_compressed(file, **_arrays(scored))
-        # A resumed job repeats steps, so an episode that is added again becomes the newest.
+        # A resumed job repeats steps and may add an episode again, which then becomes the newest.
         self._kept.pop(scored.episode.id, None)
         self._removed.discard(scored.episode.id)
         self._kept[scored.episode.id] = OldSuccess(
@@ -106,14 +106,14 @@ class ReplayBuffer:
         """Load an episode as it was played: tokens, log-probabilities, images and rewards.
 
         Returns:
-            None if the file is missing or damaged, in which case the episode leaves the buffer.
+            None if the file is missing or damaged; the episode is then removed from the buffer.
         """
         path = self._file(episode_id)
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 return _episode(arrays)
         except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
-            log.warning("%s cannot be read, and is not replayed: %s", path, error)
+            log.warning("%s cannot be read and will not be replayed: %s", path, error)
             self.remove(episode_id)
             return None
 
@@ -130,16 +130,17 @@ class ReplayBuffer:
         ]
 
     def restore(self, state: list[list[Any]]) -> None:
-        """Continue with the episodes that a checkpoint names, and remove all other files."""
+        """Continue with the episodes named in a checkpoint, and remove all other files."""
         self._kept.clear()
         for episode_id, env, seed, step, size in state:
             if not self._file(episode_id).is_file():
-                log.warning("%s is missing: it is not replayed", self._file(episode_id))
+                log.warning("%s is missing and will not be replayed", self._file(episode_id))
                 continue
             self._kept[episode_id] = OldSuccess(
                 id=episode_id, task=GroupTask(env=env, seed=seed), step=step, bytes=size
             )
-        # Files named only by later checkpoints, which become invalid, are removed below.
+        # Files named only in later checkpoints are removed below, as those checkpoints become
+        # invalid.
         self._removed.clear()
         self._saved.clear()
         self._saved.append(set(self._kept))

@@ -26,7 +26,7 @@ Seeds = int | Sequence[int]
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class GroupTask:
-    """Task of a group: an environment, and the seed of a level or row."""
+    """The task of a group: an environment, and the seed of a level or row."""
 
     env: str
     """Name of the environment in `mixture`; empty without a mixture."""
@@ -40,7 +40,7 @@ class TaskSet:
     env: str
     """Name of the environment, see `GroupTask.env`."""
     weight: float
-    """Share of all groups that play the environment; a job's shares sum to 1."""
+    """Fraction of all groups that play the environment; the fractions of a job sum to 1."""
     count: int | None
     """Number of tasks, selected by consecutive seeds. None if tasks are endless: each group gets a
     new seed, and only the environment repeats."""
@@ -48,7 +48,7 @@ class TaskSet:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PlayedTask:
-    """A task and the group of episodes that the current policy played."""
+    """A task and the group of episodes that the current policy played on it."""
 
     task: GroupTask
     episodes: Sequence[ScoredEpisode]
@@ -70,8 +70,8 @@ def _is_solved(scored: ScoredEpisode, success_at: float | None) -> bool:
     solved = is_success(episode.turns[-1].info.get("metrics", {})) if episode.turns else False
     if solved is None:
         raise ConfigError(
-            f"sampling.success_at=null: {episode.env_id} reports no metric `success` or `accuracy`;"
-            " set the return from which an episode counts as solved"
+            f"sampling.success_at=null: {episode.env_id} reports no metric `success` or "
+            "`accuracy`; set it to the lowest return that counts as solved"
         )
     return solved
 
@@ -79,13 +79,13 @@ def _is_solved(scored: ScoredEpisode, success_at: float | None) -> bool:
 class TaskPool:
     """The tasks of a job as arms; an arm is a repeating task or an endless environment.
 
-    The pool counts how often it gave out an environment's next task, so that no task is skipped
-    even if groups are replaced or replayed. Checkpoints keep these counts.
+    The pool counts how many of each environment's tasks it has handed out, so that no task is
+    skipped even if groups are replaced or replayed. Checkpoints include these counts.
 
     Args:
         sets: the tasks of each environment.
         run_seed: seed of the whole run.
-        rollout: whether the members of a group share its seed.
+        rollout: determines whether the members of a group share a seed.
 
     Raises:
         ConfigError: there are more arms than a sampler can distinguish.
@@ -95,14 +95,14 @@ class TaskPool:
         self.sets = tuple(sets)
         self._run_seed, self._rollout = run_seed, rollout
         self.taken = dict.fromkeys((one.env for one in sets), 0)
-        """Number of groups that got each environment's next task."""
+        """Number of groups that have received the next task of each environment."""
         self._taken_before: dict[int, dict[str, int]] = {}
         """Copies of `taken` from before each step that may have to be chosen again."""
         self._first_seed = first_training_seed(run_seed)
         sizes = [one.count or 1 for one in sets]
         if sum(sizes) > MAX_TASKS:
             raise ConfigError(
-                f"{sum(sizes)} tasks are more than the {MAX_TASKS} that a sampler can distinguish; "
+                f"a sampler can distinguish at most {MAX_TASKS} tasks, but the job has {sum(sizes)}; "
                 "set sampling.pool, or sampling.name=uniform"
             )
         self._starts = np.cumsum([0, *sizes])
@@ -110,7 +110,7 @@ class TaskPool:
         self.weights: NDArray[np.float64] = np.repeat(
             [one.weight / size for one, size in zip(sets, sizes, strict=True)], sizes
         )
-        """float64[arms], sums to 1: the environments' shares, divided equally among their arms."""
+        """float64[arms] that sum to 1: each environment's share, divided equally among its arms."""
 
     def __len__(self) -> int:
         """Return the number of arms."""
@@ -125,9 +125,9 @@ class TaskPool:
     ) -> list[GroupTask]:
         """Draw tasks; an arm with probability p is drawn floor(p * count) times, or one more.
 
-        The mean is p * count (systematic sampling), so rare tasks are drawn as often as they
-        should, and common tasks are not repeated by chance. The same arguments draw the same arms;
-        an endless environment gives a new seed each time.
+        The expected number is p * count (systematic sampling), so rare tasks are drawn as often as
+        they should be, and common tasks are not repeated by chance. The same arguments draw the
+        same arms; an endless environment gives a new seed each time.
 
         Args:
             probabilities: [arms], nonnegative, not all 0.
@@ -181,7 +181,7 @@ class TaskPool:
 
         After this call, the state of an earlier step is no longer available.
         """
-        # With train.mode=async, steps are chosen ahead; a resumed job chooses them again.
+        # With train.mode=async, tasks are chosen in advance; a resumed job chooses them again.
         later = [one for one in self._taken_before if one > step]
         taken = self._taken_before[min(later)] if later else self.taken
         self._taken_before = {one: self._taken_before[one] for one in later}
@@ -192,13 +192,13 @@ class TaskPool:
 
         Args:
             taken: the state.
-            otherwise: count for environments that the state lacks.
+            otherwise: count for environments that are not in the state.
         """
         self.taken = {one.env: taken.get(one.env, otherwise) for one in self.sets}
         self._taken_before.clear()
 
     def arm(self, task: GroupTask) -> int | None:
-        """Return the arm of a task; None if the job does not have it (any more)."""
+        """Return the arm of a task; None if the job does not have it (anymore)."""
         index = next((i for i, one in enumerate(self.sets) if one.env == task.env), None)
         if index is None:
             return None
@@ -209,13 +209,13 @@ class TaskPool:
         return int(self._starts[index]) + offset if 0 <= offset < own.count else None
 
     def name(self, arm: int) -> str:
-        """Return the text that identifies an arm in a checkpoint: `ENV`, or `ENV:NUMBER`."""
+        """Return the string that identifies an arm in a checkpoint: `ENV`, or `ENV:NUMBER`."""
         own = self.sets[int(self._set_of[arm])]
         number = arm - int(self._starts[self._set_of[arm]])
         return own.env if own.count is None else f"{own.env}:{number}"
 
     def arm_named(self, name: str) -> int | None:
-        """Return the arm with this `name`; None if the job does not have it (any more)."""
+        """Return the arm with this `name`; None if the job does not have it (anymore)."""
         env, colon, number = name.rpartition(":")
         if not colon:
             return self.arm(GroupTask(env=name, seed=self._first_seed))
@@ -229,12 +229,12 @@ def _draw(
     count: int,
 ) -> list[int]:
     """Draw indices by systematic sampling, ordered by kind; see `TaskPool.draw`."""
-    # Shuffle within each kind, so that different neighbors compete for a draw in each step.
+    # Shuffle within each kind, so that an index has different neighbors in each step.
     order = np.lexsort((rng.random(len(kinds)), kinds))
     edges = np.cumsum(probabilities[order])
     ticks = (rng.random() + np.arange(count)) / max(1, count) * edges[-1]
     found = np.searchsorted(edges, ticks, side="right")
-    # Rounding may put the last tick beyond the last index.
+    # Rounding may move the last tick past the last index.
     found = np.minimum(found, np.searchsorted(edges, edges[-1]))
     chosen: list[int] = order[found].tolist()
     return chosen
@@ -246,11 +246,11 @@ def _order(count: int, run_seed: int, epoch: int) -> NDArray[np.int64]:
 
 
 class TaskSampler(ABC):
-    """Chooses what each group of a training step plays.
+    """Base class of samplers, which choose the task of each group in a training step.
 
     Everything that `choose` depends on, except its arguments and `tasks`, must be in `state`, so
-    that a resumed job chooses the same tasks. Draw with `TaskPool.draw`, or from a generator
-    seeded with the step.
+    that a resumed job chooses the same tasks. Draw tasks with `TaskPool.draw`, or with a generator
+    seeded by the step.
 
     Args:
         config: the settings of this sampler.
@@ -262,12 +262,12 @@ class TaskSampler(ABC):
     about: ClassVar[str]
     """One-line description of the sampler."""
     Config: ClassVar[type[SamplerConfig]] = SamplerConfig
-    """Dataclass of the sampler's settings, each with a default; derived from `SamplerConfig`."""
+    """Dataclass of the sampler's settings, all with defaults; extends `SamplerConfig`."""
     repeats: ClassVar[bool] = True
-    """Whether the sampler returns to tasks. If so, data set rows are counted, and the members of a
+    """True if the sampler returns to tasks. If so, data set rows are counted, and the members of a
     group must share a seed."""
     replays: ClassVar[bool] = False
-    """Whether `replay` returns episodes."""
+    """True if `replay` may return episodes."""
 
     def __init__(self, config: Any, tasks: TaskPool, folder: Path) -> None:
         self.config, self.tasks, self.folder = config, tasks, folder
@@ -279,14 +279,14 @@ class TaskSampler(ABC):
         Args:
             step: the training step, from 1.
             count: number of groups.
-            attempt: how many times groups of this step have been replaced because they had no
+            attempt: number of times that groups of this step have been replaced for lack of a
                 learning signal (`algorithm.sampling`).
         """
 
     def observe(self, step: int, played: Sequence[PlayedTask]) -> None:
-        """Learn from the groups that a training step played, just before the step is trained on.
+        """Update the sampler with the groups that a step played, just before they are trained on.
 
-        With `train.mode=async`, the next step may have been chosen already.
+        With `train.mode=async`, the tasks of the next step may already have been chosen.
 
         Args:
             step: the training step; each step is observed once, in order.
@@ -294,7 +294,7 @@ class TaskSampler(ABC):
         """
 
     def replay(self, step: int, played: PlayedTask) -> Sequence[ScoredEpisode]:
-        """Return earlier episodes of the same task that join a group; see `replays`."""
+        """Return earlier episodes of the same task to add to a group; see `replays`."""
         return ()
 
     def metrics(self) -> Mapping[str, float]:
@@ -335,7 +335,7 @@ def load_sampler(
     run_seed: int,
     folder: Path,
 ) -> TaskSampler:
-    """Create the sampler that a configuration names.
+    """Create the sampler named in a configuration.
 
     Raises:
         ConfigError: there is no such sampler, or it does not support these tasks.
@@ -343,15 +343,15 @@ def load_sampler(
     cls: type[TaskSampler] = SAMPLER.resolve(config.name)
     if rollout.seed_per != "group" and (cls.repeats or config.pool is not None):
         raise ConfigError(
-            f"sampling.name={config.name}: returns to tasks, which a group must share; set "
-            "rollout.seed_per=group"
+            f"sampling.name={config.name}: repeats tasks, so the episodes of a group must share a "
+            "seed; set rollout.seed_per=group"
         )
-    with boundary(ConfigError, f"sampling.name={config.name}: its constructor fails"):
+    with boundary(ConfigError, f"sampling.name={config.name}: the constructor fails"):
         return cls(config, TaskPool(sets, run_seed, rollout), folder)
 
 
 def chosen_tasks(sampler: TaskSampler, step: int, count: int, attempt: int) -> list[GroupTask]:
-    """Let a sampler choose tasks, and check them.
+    """Ask a sampler for tasks, and check the result.
 
     Raises:
         LearnerError: the sampler raised an error, or did not return `count` tasks of the job.
@@ -359,7 +359,7 @@ def chosen_tasks(sampler: TaskSampler, step: int, count: int, attempt: int) -> l
     what = f"sampling.name={sampler.config.name}: choose() "
     with boundary(LearnerError, f"{what}fails"):
         tasks = list(sampler.choose(step, count, attempt))
-    # A user's sampler may return anything; a wrong task would fail much later, in an environment.
+    # Check the tasks of a user's sampler here, as a wrong one would fail only in an environment.
     known = {one.env for one in sampler.tasks.sets}
     if len(tasks) != count:
         raise LearnerError(f"{what}returned {len(tasks)} tasks for {count} groups")

@@ -388,13 +388,13 @@ def test_episodes_are_selected_with_the_filters_of_the_list(tmp_path):
         (
             ["env.translator_kwargs.names=[right, down, left, up]"],
             None,
-            "which meant .* when recorded and means",
+            "which meant .* when it was recorded, but means",
         ),
         ([], unread, "skipped: 1 without any valid action"),
         (
             [],
             lambda tree: tree["turns"][0].update(action=None, parse_error="it is no action"),
-            "which meant no action when recorded and means",
+            "which meant no action when it was recorded, but means",
         ),
         (
             [],
@@ -442,7 +442,7 @@ async def test_images_must_have_been_recorded_completely(tmp_path):
     with pytest.raises(ConfigError, match=r"masked regions \(devices\.mask\)"):
         described(recorded_by(job(), masked))
     small, _ = await played(job("run.frames=model", "model.max_pixels=800"), None, count=1)
-    with pytest.raises(ConfigError, match="another model's size"):
+    with pytest.raises(ConfigError, match="a different model's size"):
         described(recorded_by(job(), small))
     lost, (episode,) = await played(job(), None, count=1)
     packs.lose(lost, episode.turns[0].frames[0])

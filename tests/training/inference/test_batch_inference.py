@@ -169,7 +169,7 @@ def test_samples_differ_and_a_template_key_and_system_message_reach_the_model(ti
         first["responses"],
         second["responses"],
     ]
-    with pytest.raises(ConfigError, match="greedy decoding gives the same reply"):
+    with pytest.raises(ConfigError, match="with greedy decoding, which gives the same reply"):
         infer(tiny_vlm, source, tmp_path / "out2.jsonl", n=2, greedy=True)
 
 
@@ -227,7 +227,7 @@ def test_a_job_continues_with_the_same_settings_and_data(tiny_vlm, rows, tmp_pat
     assert [row["id"] for row in answered] == [row["id"] for row in SUMS]
     assert all(answered[line["row"]]["responses"] == line["responses"] for line in lines)
     assert not journal_of(out).exists()
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         infer(tiny_vlm, str(rows), out)
 
 

@@ -209,7 +209,7 @@ def test_staleness_of_replayed_tokens_is_bounded_by_the_sampler_alone(model_adap
     ("overrides", "message"),
     [
         (["sampling.settings={floor: 0.2}"], r"sampling\.settings\.floor: uniform has no such"),
-        (["sampling.tasks=success_replay"], "it replays episodes itself"),
+        (["sampling.tasks=success_replay"], "must be a sampler that does not replay"),
         (["sampling.revisit=1.5"], r"sampling\.revisit=1\.5"),
         (["rollout.seed_per=episode"], r"rollout\.seed_per=group"),
         ([f"algorithm.loss={__file__}:Unweighted"], "does not weight tokens by their probability"),

@@ -1,1 +1,1 @@
-"""The built-in samplers; each file has its sampler's name."""
+"""The built-in samplers; each file is named after its sampler."""

@@ -1,4 +1,4 @@
-"""Sampler of tasks that are solved about half the time, from which groups learn most."""
+"""Sampler that prefers tasks solved about half the time, from which groups learn the most."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,33 +15,35 @@ from agentrl.errors import ConfigError
 from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, TaskSampler
 
 _FORGOTTEN = 1e-3
-"""Weight, in episodes, below which a task's decayed evidence is dropped."""
+"""Decayed number of episodes below which a task's counts are dropped."""
 _log_gamma = np.frompyfunc(math.lgamma, 1, 1)
 
 
 class SolveRate(TaskSampler):
-    """Prefers tasks whose solve rate is close to a target; every task may be played.
+    """Prefers tasks whose solve rate is close to a target, but plays every task occasionally.
 
-    The variance of a group's returns, p(1 - p), and thus the signal of algorithms that compare
-    siblings, is largest at a solve rate p of 1/2. Each task has a Beta posterior of p, from a
-    uniform prior and past episodes, which decay with a half-life because the policy changes. A
-    task's weight is its environment's share times the expected p^2t (1 - p)^(2 - 2t), which is
-    largest at the target t and equals p(1 - p) for t = 1/2. A fraction of the groups (`floor`)
-    ignores this factor, so that no task starves.
+    The variance of a group's returns, p(1 - p), and thus the learning signal of algorithms that
+    compare the episodes of a group, is largest at a solve rate p of 1/2. Each task has a Beta
+    posterior of p, from a uniform prior and past episodes, which decay with a half-life because the
+    policy changes. A task's weight is its environment's share times the expected p^2t (1 - p)^(2 -
+    2t), which is largest at the target t and equals p(1 - p) for t = 1/2. A fraction of the groups
+    (`floor`) ignores this factor, so that every task is played eventually.
     """
 
-    about = "tasks whose solve rate is near a target, and some of all others"
+    about = "mostly tasks whose solve rate is near a target"
 
     @dataclass(slots=True, kw_only=True)
     class Config(SamplerConfig):
-        """Settings of the preferred solve rates and how long episodes count."""
+        """The preferred solve rate, and how long episodes count."""
 
         target: Annotated[float, Gt(0), Lt(1)] = 0.5
-        """Solve rate of the tasks that are played most."""
+        """Solve rate of the tasks that are played most often."""
         floor: Annotated[float, Gt(0), Le(1)] = 0.1
-        """Fraction of the groups that ignores solve rates and uses only environment weights."""
+        """Fraction of the groups whose tasks are drawn by environment weight alone, regardless of
+        solve rates."""
         half_life: PositiveFloat = 20.0
-        """Number of training steps after which an episode counts half in a task's solve rate."""
+        """Number of training steps after which an episode counts only half in a task's solve
+        rate."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -53,16 +55,16 @@ class SolveRate(TaskSampler):
             )
         self._solved, self._failed = np.zeros(len(self.tasks)), np.zeros(len(self.tasks))
         self._observed = np.zeros(len(self.tasks), np.int64)
-        """Step to which the counts have decayed: the last observed step."""
+        """Last observed step of each arm, up to which its counts have decayed."""
 
     def choose(self, step: int, count: int, attempt: int = 0) -> Sequence[GroupTask]:
         """See TaskSampler."""
         return self.tasks.draw(self.probabilities(step), step, count, attempt)
 
     def probabilities(self, step: int) -> NDArray[np.float64]:
-        """Return float64[arms] that sum to 1, each at least `floor` times the arm's share."""
+        """Return float64[arms]: probabilities that are at least `floor` times the arm's share."""
         solved, failed = self._counts(step)
-        # Tasks without evidence, which are most of a large data set, get the prior's value.
+        # Tasks that were never played, most of a large data set, get the prior's value.
         signal = np.full(len(self.tasks), _signal(1.0, 1.0, self.config.target))
         seen = np.flatnonzero(solved + failed)
         signal[seen] = _signal(1 + solved[seen], 1 + failed[seen], self.config.target)

@@ -1,4 +1,4 @@
-"""Sampler that adds old successes to groups without a success, which could not learn otherwise."""
+"""Sampler that adds old successes to groups without one, which could not learn otherwise."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -22,37 +22,36 @@ _MB = 1_000_000
 
 
 class SuccessReplay(TaskSampler):
-    """Returns to tasks that are occasionally solved, and adds old successes to groups without any.
+    """Revisits tasks that are occasionally solved, and adds old successes to groups without any.
 
-    Mixed groups follow ExGRPO (arXiv:2510.02245) and LUFFY (arXiv:2504.14945): rewards are compared
-    over new and old members, and each old token has the probability ratio of the current policy to
-    the policy that sampled it, from recorded log-probabilities. A task that a whole group solves is
-    retired, and episodes older than `max_age` are not replayed.
+    Mixed groups follow ExGRPO (arXiv:2510.02245) and LUFFY (arXiv:2504.14945): advantages are
+    computed over new and old members, and the probability ratio of an old token is that of the
+    current policy to the policy that sampled it, from recorded log-probabilities. A task that a
+    whole group solves is retired, and episodes older than `max_age` are not replayed.
     """
 
-    about = "another sampler's tasks, and old successes for groups without one"
+    about = "tasks of another sampler; adds old successes to groups without one"
     replays: ClassVar[bool] = True
 
     @dataclass(slots=True, kw_only=True)
     class Config(SamplerConfig):
-        """Settings of the buffer and of how much is replayed."""
+        """Size of the buffer, and how much is replayed."""
 
         tasks: str = "uniform"
-        """Sampler that chooses the other tasks."""
+        """Sampler that chooses the tasks that are not revisited."""
         settings: dict[str, Any] = field(default_factory=dict)
-        """Settings of that sampler, such as `{target: 0.5}`, besides `pool` and `success_at`."""
+        """Settings of that sampler, such as `{target: 0.5}`, except `pool` and `success_at`."""
         per_group: PositiveInt = 1
-        """Maximum number of old successes that join a group without a success, and that are kept
-        per task."""
+        """Maximum number of old successes added to a group without a success, and kept per task."""
         revisit: Fraction = 0.25
-        """Fraction of the groups that return to tasks in the buffer. Endless tasks do not repeat
-        otherwise, so nothing would be replayed."""
+        """Fraction of the groups that revisit tasks in the buffer. Endless tasks do not repeat by
+        themselves, so without this nothing would be replayed."""
         max_age: PositiveInt = 20
-        """Number of training steps for which a success may be replayed."""
+        """Maximum age in training steps of a replayed success."""
         max_episodes: PositiveInt = 256
         """Maximum number of successes in the buffer."""
         max_mb: PositiveFloat = 512.0
-        """Maximum size of the buffer on disk, in units of 10^6 bytes."""
+        """Maximum size of the buffer on disk, in MB (10^6 bytes)."""
 
         def validate(self) -> None:
             """Raise `ConfigError` at the first invalid value."""
@@ -68,7 +67,10 @@ class SuccessReplay(TaskSampler):
             """
             defaults = sampler_defaults(self.tasks)
             if SAMPLER.resolve(self.tasks).replays:
-                raise ConfigError(f"sampling.tasks={self.tasks}: it replays episodes itself")
+                raise ConfigError(
+                    f"sampling.tasks={self.tasks}: must be a sampler that does not replay episodes "
+                    "itself"
+                )
             own = {one.name for one in fields(defaults)} - {"name", "pool", "success_at"}
             if unknown := [key for key in self.settings if key not in own]:
                 raise ConfigError(
@@ -118,7 +120,7 @@ class SuccessReplay(TaskSampler):
         return [scored for _, scored in loaded if scored is not None]
 
     def observe(self, step: int, played: Sequence[PlayedTask]) -> None:
-        """See TaskSampler; keeps the best successes of each group that not all members solved."""
+        """See TaskSampler; keeps the best successes of each group unless all members succeeded."""
         self._others.observe(step, played)
         # Drop episodes that the next step can no longer replay.
         for one in self._buffer.all():
@@ -128,7 +130,7 @@ class SuccessReplay(TaskSampler):
             successes, valid = group.successes(self.config.success_at)
             if not successes:
                 continue
-            # If all members succeed, rewards are equal, so there is nothing to learn.
+            # Forget a task whose whole group succeeds, as equal rewards leave nothing to learn.
             retired = len(successes) == valid
             kept = [] if retired else sorted(successes, key=_rank)[-self.config.per_group :]
             kept = [scored for scored in kept if _may_be_kept(scored)]
@@ -161,12 +163,12 @@ class SuccessReplay(TaskSampler):
 
 
 def _rank(scored: ScoredEpisode) -> tuple[float, float]:
-    """Return a sort key: the reward, then how sure the policy was of its tokens."""
+    """Return a sort key: the reward, then the policy's confidence in its tokens."""
     logprobs = [value for turn in scored.episode.turns for value in turn.reply_logprobs]
     return scored.reward, fmean(logprobs) if logprobs else 0.0
 
 
 def _may_be_kept(scored: ScoredEpisode) -> bool:
-    """Whether no screen is hidden from recordings, such as another app's screen."""
+    """Return whether an episode has no screens hidden from recordings, such as another app's."""
     turns = scored.episode.turns
     return scored.episode.device is None or all(turn.shown for turn in turns)

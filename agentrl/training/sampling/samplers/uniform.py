@@ -1,4 +1,4 @@
-"""Plays every task equally often: new seeds, or data set rows in a new order each epoch."""
+"""Sampler that plays all tasks equally often: new seeds, or rows in a new order each epoch."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -7,9 +7,9 @@ from agentrl.training.sampling.task_sampler import GroupTask, TaskSampler
 
 
 class Uniform(TaskSampler):
-    """Draws environments by weight and new seeds: all rows of a data set once per epoch."""
+    """Draws environments by weight, with new seeds; each data set row is played once per epoch."""
 
-    about = "each environment by its weight, all of its tasks equally often"
+    about = "environments by their weights; within each, all tasks equally often"
     repeats: ClassVar[bool] = False
 
     def choose(self, step: int, count: int, attempt: int = 0) -> Sequence[GroupTask]:
