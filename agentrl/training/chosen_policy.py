@@ -1,4 +1,4 @@
-"""The model or scripted player that plays a target."""
+"""Resolves the model or scripted player that plays a target."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ class ChosenPolicy:
     checkpoint: Path | None
     """Checkpoint of the target's run; None for the run's final model."""
     is_served: bool
-    """Whether a server runs the model."""
+    """True if a server runs the model."""
 
     @property
     def scripted(self) -> str | None:
@@ -38,12 +38,12 @@ class ChosenPolicy:
 
     @property
     def needs_model(self) -> bool:
-        """Whether a model on this machine plays."""
+        """True if the policy is a model on this machine."""
         return self.name == MODEL and not self.is_served
 
     @property
     def trained_steps(self) -> int:
-        """Number of training steps that the model has had."""
+        """Number of training steps of the model."""
         run = self.target.run
         if not self.needs_model or run is None:
             return 0
@@ -57,8 +57,8 @@ class ChosenPolicy:
         """Plan and check a job that this policy plays; asks a server for its model's name.
 
         Args:
-            config: the target's configuration, with the command's changes.
-            check_model: checks a model's job.
+            config: the target's configuration, with the command's overrides.
+            check_model: function that checks and plans a job in which a model plays.
 
         Raises:
             ConfigError: the configuration names something that does not exist, the checkpoint
@@ -86,7 +86,7 @@ class ChosenPolicy:
         return plan_play(replace(plan.source, rollout=rollout))
 
     def _own_model(self, model: ModelConfig) -> ModelConfig:
-        """Return the run's start model if a checkpoint is chosen, else its final model."""
+        """Return the run's initial model if a checkpoint is chosen, else its final model."""
         run = self.target.run
         if run is None:
             return model
@@ -95,13 +95,13 @@ class ChosenPolicy:
             return replace(model, path=str(own.absolute()))
         if self.checkpoint is None:
             raise ConfigError(
-                f"{run} has no final model yet: resume it, or choose a checkpoint "
+                f"{run} has no final model yet; resume the run, or choose a checkpoint "
                 "(--checkpoint last)"
             )
         return model  # the run started from a folder or a Hub model
 
     def model_folder(self, plan: PlayPlan, scratch: Path) -> Path | None:
-        """Return the folder of the model that plays; None if no model on this machine plays.
+        """Return the folder of the model; None if the policy is not a model on this machine.
 
         Args:
             plan: plan of this policy.
@@ -119,7 +119,7 @@ class ChosenPolicy:
         start = resolve_model(model, plan.seed, scratch / "start")
         if self.checkpoint is None:
             return start
-        # Check again: a Hub model could not be compared before it was downloaded.
+        # Check again, because a Hub model could not be compared before it was downloaded.
         checkpoint_store.check(self.checkpoint, start, model.lora)
         export_model(self.checkpoint, start, scratch / "model", model.dtype, model.lora)
         return scratch / "model"
@@ -131,7 +131,7 @@ def choose_policy(target: Target, name: str = MODEL, checkpoint: str | None = No
     Args:
         target: the target to play.
         name: `model`, or the name of a scripted player.
-        checkpoint: checkpoint of the target's run: `best`, `last` or a step; None takes its final
+        checkpoint: checkpoint of the target's run: `best`, `last` or a step; None uses its final
             model.
 
     Raises:
@@ -150,7 +150,7 @@ def choose_policy(target: Target, name: str = MODEL, checkpoint: str | None = No
     is_served = name == MODEL and not engine_class(rollout).capabilities.needs_model
     if is_served and checkpoint is not None:
         raise ConfigError(
-            f"checkpoint={checkpoint} contradicts rollout.engine={rollout.engine}, which plays "
-            "with the server's model; remove one of the two settings"
+            f"checkpoint={checkpoint} cannot be combined with rollout.engine={rollout.engine}, "
+            "which plays with the server's model; remove one of the two settings"
         )
     return ChosenPolicy(target=target, name=name, checkpoint=kept, is_served=is_served)

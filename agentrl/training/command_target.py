@@ -1,4 +1,4 @@
-"""Resolve a command's target: a run, a configuration, an environment, a model or a server."""
+"""Resolves a command's target: a run, a configuration, an environment, a model or a server."""
 
 import os
 import re
@@ -24,18 +24,19 @@ _VERSION_IN_NAME = re.compile(r"-v\d+")
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _SERVERS = ("http://", "https://")
 _PLAIN_NAMES = {"", "config", "configs", "settings", "tmp", "train", "training"}
-"""Names of files and folders that do not describe a job."""
+"""Generic names of files and folders, which say nothing about the job."""
 _MAX_NEW_TOKENS = 1024
-"""Reply limit of a model without a run; a run's configuration sets its own limit."""
+"""Limit on replies of a model without a run; a run's configuration has its own limit."""
 _LISTS = (
-    ". agentrl runs lists the runs, agentrl envs list --all the environments; a configuration is a "
-    "YAML file (agentrl init writes one) or comes with agentrl, such as sokoban"
+    ". `agentrl runs` lists runs, and `agentrl envs list --all` lists environments; a "
+    "configuration is a YAML file (`agentrl init` creates one) or comes with agentrl, such as "
+    "sokoban"
 )
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Target:
-    """A job, or just a model, that a command names."""
+    """The job or model that a command was given."""
 
     text: str | None
     """The name as the user wrote it; None for a `Config` from Python."""
@@ -47,15 +48,15 @@ class Target:
     run: Path | None = None
     """The run's folder, if the target is a run."""
     is_model: bool = False
-    """Whether the target is just a model, so that its environment is only a default."""
+    """True if the target is just a model, so that its environment is only a default."""
 
     def overrides_key(self, key: str) -> bool:
-        """Whether an override sets this setting."""
+        """Return whether an override sets this setting."""
         return any(override.partition("=")[0] == key for override in self.overrides)
 
     @property
     def run_name(self) -> str | None:
-        """`run.name` if an override sets it; a stored run's own name is already taken."""
+        """`run.name` if an override sets it; the name in a run's configuration is already taken."""
         return self.config.run.name if self.overrides_key("run.name") else None
 
     def check_names_env(self) -> None:
@@ -69,9 +70,9 @@ class Target:
             return
         run = "RUN" if self.run is None else self.text
         raise ConfigError(
-            f"{self.text or 'the configuration'} learns from a data set (section {section}) and "
-            "names no environment to play; add env.id=..., name a configuration and the run's "
-            f"model (CONFIG model.path={run}/model), or choose a suite (agentrl eval --suite)"
+            f"{self.text or 'the configuration'} trains on a data set (section {section}) and has "
+            "no environment to play; add env.id=..., use a configuration with the run's model "
+            f"(CONFIG model.path={run}/model), or choose a suite (agentrl eval --suite)"
         )
 
 
@@ -84,9 +85,9 @@ def open_target(
         source: a run's folder, a YAML file, a packaged configuration, an environment as in
             `env.id`, or a configuration itself.
         overrides: `key=value` settings.
-        may_be_model: also accept a model's folder or id on the Hugging Face Hub. For a model,
-            images have the size that a run's model was trained with, and the engine is vLLM if
-            installed, without Ray.
+        may_be_model: also accept a model's folder or id on the Hugging Face Hub. A model's images
+            have the size that it was trained with, if known, and its engine is vLLM if installed,
+            without Ray.
 
     Raises:
         ConfigError: the source is none of these, or an override is wrong.
@@ -142,10 +143,10 @@ def open_model_target(text: str, overrides: Sequence[str] = ()) -> Target:
 
 
 def named_job(text: str) -> Config | str:
-    """Return the name of a file, run or packaged configuration unchanged, or an environment's job.
+    """Return a file, run or packaged configuration unchanged, or the job for an environment.
 
     Raises:
-        ConfigError: the text is a path in an existing folder, but there is no such file.
+        ConfigError: the argument is a path in an existing folder, but there is no such file.
     """
     if is_configuration(text) or Path(text).is_dir():
         return text
@@ -153,19 +154,20 @@ def named_job(text: str) -> Config | str:
     folder, slash, last = text.rpartition("/")
     if slash and ":" not in text:
         parent = Path(folder or "/")
-        if parent.is_dir() or parent.name == "runs":  # an id may have a namespace, as ALE/Pong-v5
+        # Otherwise, the text may be an id with a namespace, such as ALE/Pong-v5.
+        if parent.is_dir() or parent.name == "runs":
             there = [path.name for path in parent.iterdir()] if parent.is_dir() else []
             raise ConfigError(f"{text}: no such file or folder{did_you_mean(last, there)}")
     return Config(env=EnvConfig(id=text), rollout=RolloutConfig(engine="hf", launcher="local"))
 
 
 def is_configuration(text: str) -> bool:
-    """Whether a text names a YAML file or a packaged configuration."""
+    """Return whether a string names a YAML file or a packaged configuration."""
     return text.endswith((".yaml", ".yml")) or configuration.is_packaged(text)
 
 
 def job_name(source: Config | StrPath, config: Config) -> str:
-    """Return the first part of the names of a job's runs.
+    """Return the prefix of a job's run names.
 
     Args:
         source: a configuration, or its file or packaged name. For a file with a generic name, such
@@ -219,10 +221,10 @@ def _check_model_exists(text: str) -> None:
     is_in_folder = "/" not in text or Path(text).parent.is_dir()
     if text != "tiny" and is_in_folder and not path_of(text, "model").is_dir():
         hint = did_you_mean(text, [*known_runs(), *_known_models()]) or (
-            ". agentrl runs lists the runs; a model may also be an id on the Hugging Face Hub, "
-            "such as Qwen/Qwen2.5-VL-3B-Instruct, or the URL of a server"
+            ". `agentrl runs` lists runs; a model may also be an id on the Hugging Face Hub, such "
+            "as Qwen/Qwen2.5-VL-3B-Instruct, or the URL of a server"
         )
-        raise ConfigError(f"{text}: no such folder of a run or model{hint}")
+        raise ConfigError(f"{text}: no such run or model folder{hint}")
 
 
 def _known_models() -> list[str]:
@@ -232,12 +234,12 @@ def _known_models() -> list[str]:
 
 
 def _in_own_precision(model: ModelConfig) -> ModelConfig:
-    """Return the model with its files' precision, as far as engines support it."""
+    """Return the model with the precision of its files, if engines support it."""
     if model.path == "tiny":
         return model
     check_model(model)
-    # Vision-language models may have the dtype in a section, such as text_config, or under its old
-    # name.
+    # Vision-language models may have the dtype in a subsection, such as text_config, or under its
+    # old name.
     found = read_json(find_config(model) / "config.json")
     parts = [found, *(part for part in found.values() if isinstance(part, dict))]
     named = (part.get("dtype") or part.get("torch_dtype") for part in parts)

@@ -1,6 +1,6 @@
-"""Environment seeds of each stage, as a pure function of the run's seed and a count.
+"""Environment seeds of each stage, computed only from the run's seed and a count.
 
-Held-out seeds are below `FIRST_LEARNED_SEED`. From there on, each run seed has its own two ranges:
+Held-out seeds are below `FIRST_LEARNED_SEED`. Above it, each run seed has two ranges of its own:
 one for demonstrations, one for training. No seed is ever both evaluated and trained on.
 """
 
@@ -76,10 +76,10 @@ def check_run_seeds(
     """
     if not 0 <= run_seed < 1000:
         raise ConfigError(f"seed={run_seed}: must lie in [0, 999]")
-    # This is an upper bound: replaced groups take new seeds too.
+    # This is an upper bound, because replaced groups also use new seeds.
     size = 1 if rollout.seed_per == "group" else rollout.group_size
     if max(demonstrations, steps * attempts * rollout.groups * size) > SEED_RANGE:
         raise ConfigError(
-            f"more than {SEED_RANGE} seeds of one kind are needed: lower train.steps or "
+            f"the job needs more than {SEED_RANGE} seeds of one kind; lower train.steps or "
             "rollout.groups"
         )

@@ -1,4 +1,4 @@
-"""The common part of all training jobs: folder, lock, resuming and restarting."""
+"""What all training jobs have in common: folder, lock, resuming and restarting."""
 
 import logging
 import shlex
@@ -27,7 +27,7 @@ from agentrl.weight_sync import weight_files
 log = logging.getLogger(__name__)
 
 PlanT = TypeVar("PlanT")
-"""The plan of a kind of job: everything the job needs, found and checked before it starts."""
+"""Type of a job's plan: everything the job needs, resolved and checked before it starts."""
 
 
 class Job(ABC, Generic[PlanT]):
@@ -49,7 +49,7 @@ class Job(ABC, Generic[PlanT]):
         """Look up and check everything that the configuration names, before any work starts.
 
         Args:
-            restored: whether the job continues from a checkpoint.
+            restored: True if the job continues from a checkpoint.
 
         Raises:
             ConfigError: something is missing or invalid; the message says what to do.
@@ -57,7 +57,7 @@ class Job(ABC, Generic[PlanT]):
 
     @abstractmethod
     def is_finished(self, summary: Mapping[str, Any]) -> bool:
-        """Whether a run with this `summary.json` has nothing left to do."""
+        """Return whether a run with this `summary.json` has nothing left to do."""
 
     @abstractmethod
     async def run(self, plan: PlanT, folder: RunFolder, state: RunState, *, resumed: bool) -> None:
@@ -75,7 +75,7 @@ def run_job(
 ) -> replay.Run:
     """Run a whole job, or resume a run; see `train`.
 
-    The pipeline's own command resumes a pipeline stage, and gives the hint itself.
+    A stage of a pipeline is resumed by the pipeline's command, which logs its own hint.
     """
     if resume is not None:
         folder = RunFolder.existing(Path(resume).absolute())
@@ -84,7 +84,7 @@ def run_job(
         started_by = folder.command
         if started_by not in (None, kind.command):
             raise ConfigError(
-                f"{folder.path} is a run of {started_by}: resume it with {started_by} --resume "
+                f"{folder.path} is a run of {started_by}; resume it with {started_by} --resume "
                 f"{shlex.quote(str(folder.path))}"
             )
         settings = configuration.load(folder.path / "config.yaml", overrides)
@@ -183,16 +183,16 @@ def _resume_hint(folder: RunFolder, command: str | None, *, resumed: bool) -> It
             raise
         if not (run / "config.yaml").is_file():
             raise ConfigError(
-                f"{run}: the run's folder was removed, or its disk unmounted, while the job ran. "
-                "What it had recorded cannot be resumed"
+                f"{run}: the run's folder was removed or its disk unmounted while the job was "
+                "running, so the run cannot be resumed"
             ) from error
         saved = _progress_saved(run)
         name = shlex.quote(str(shown_path(run)))
         hint = "" if command is None else f"resume with: {command} --resume {name}"
         if hint and not may_pass(error):
-            # If nothing was saved, nothing is lost by starting over.
+            # If no checkpoint was saved, starting over loses nothing.
             is_saved = checkpoint_store.latest(run) is not None
-            hint = f"once its cause is removed, {hint}" if is_saved else "remove its cause first"
+            hint = f"fix the cause, then {hint}" if is_saved else "fix the cause first"
         log.warning("%s%s (logs: %s)", saved, hint and f"; {hint}", shown_path(run / "logs"))
         raise
 
@@ -201,7 +201,7 @@ def _check_model(model: ModelConfig, folder: RunFolder) -> None:
     """Check that a resumed run still names the model that it started from.
 
     Raises:
-        ConfigError: the run names another model.
+        ConfigError: the run started from a different model.
     """
     stored = configuration.load(folder.path / "config.yaml")
     own = configuration.with_absolute_paths(stored).model
@@ -209,8 +209,8 @@ def _check_model(model: ModelConfig, folder: RunFolder) -> None:
         return
     key = "path" if own.path != model.path else "tiny"
     raise ConfigError(
-        f"{folder.path} started from another model: its model.{key} is {getattr(own, key)!r}, not "
-        f"{getattr(model, key)!r}. Leave the setting out, or start a new run."
+        f"{folder.path} started from a different model: its model.{key} is {getattr(own, key)!r}, "
+        f"not {getattr(model, key)!r}. Remove the override, or start a new run."
     )
 
 
@@ -218,6 +218,6 @@ def _progress_saved(run: Path) -> str:
     """Describe the saved progress of an interrupted run."""
     latest = checkpoint_store.latest(run)
     if latest is None:
-        return "stopped before the first checkpoint: a resumed run starts from the beginning"
+        return "stopped before the first checkpoint, so a resumed run starts from the beginning"
     step = checkpoint_store.step_of(latest)
-    return f"saved up to step {step}" if step else "saved the warm start, no training step yet"
+    return f"saved up to step {step}" if step else "saved the warm start, but no training steps yet"

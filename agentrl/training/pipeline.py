@@ -1,4 +1,4 @@
-"""Jobs that run one after the other, each on the previous job's model: `agentrl pipeline`."""
+"""Runs jobs in sequence, each on the previous job's model: `agentrl pipeline`."""
 
 import json
 import logging
@@ -41,7 +41,7 @@ JOBS: dict[str, type[Job[Any]]] = {
     "dpo": PreferenceTraining,
     "train-reward-model": RewardModelTraining,
 }
-"""Kinds of jobs by the name of the command that runs them separately."""
+"""Kinds of jobs by the name of the command that runs them on their own."""
 _SECTIONS = {"sft": "sft", "dpo": "dpo", "train-reward-model": "reward_model"}
 _SETTINGS = tuple(section.name for section in fields(Config))
 _OWN = ("name", "job", "config", "data")
@@ -63,16 +63,16 @@ class StageData:
     source: str
     """Name of the earlier stage."""
     success: bool | None = None
-    """Filter of fine-tuning data: use only successful or only unsuccessful episodes."""
+    """Filter for fine-tuning data: only successful (true) or only unsuccessful (false) episodes."""
     min_reward: float | None = None
-    """Filter of fine-tuning data: the minimum reward."""
+    """Filter for fine-tuning data: the minimum reward."""
     pairs: preference_pairs.PairSettings = field(default_factory=preference_pairs.PairSettings)
     """Settings of pairs for preference training and reward models."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Stage:
-    """A job of a pipeline."""
+    """One job of a pipeline."""
 
     name: str
     job: str
@@ -83,7 +83,7 @@ class Stage:
 
     @property
     def follows(self) -> list[str]:
-        """The earlier stages whose results the stage's settings name."""
+        """The earlier stages whose results this stage's settings refer to."""
         text = _as_text(self.settings)
         named = [piece.partition("}")[0] for piece in text.split(_EARLIER)[1:]]
         return named if self.data is None else [*named, self.data.source]
@@ -95,7 +95,7 @@ class StagedRun:
     Args:
         tree: the file's content: `stages`, and settings that all stages share.
         overrides: `key=value` for all stages, or `STAGE.key=value` for one stage.
-        where: path of the file, for messages; modules and files are searched for in its folder.
+        where: path of the file, for messages; modules and files are looked up in its folder.
 
     Raises:
         ConfigError: a stage is invalid.
@@ -106,12 +106,13 @@ class StagedRun:
             raise ConfigError(f"{where}: must have a list of stages")
         self._tree, self._where, self._overrides = tree, where, overrides
         self._shared = {key: value for key, value in tree.items() if key != "stages"}
-        # Only a stage's own settings may refer to results, since only a stage has earlier stages.
+        # Only a stage's own settings may refer to results, because only a stage has earlier stages.
         for given in (self._shared, *overrides):
             if _EARLIER in _as_text(given):
                 raise ConfigError(
-                    f"{where}: {_EARLIER}NAME}} works only in a single stage's settings in the "
-                    "file, not in settings for all stages or on the command line; move it there"
+                    f"{where}: {_EARLIER}NAME}} can only be used in the settings of a single stage "
+                    "in the file, not in settings for all stages or on the command line; move it "
+                    "there"
                 )
         self.stages = [self._stage(entry) for entry in tree["stages"]]
         names = [stage.name for stage in self.stages]
@@ -121,8 +122,8 @@ class StagedRun:
             if first not in (*names, *_SETTINGS):
                 hint = did_you_mean(first, [*names, *_SETTINGS])
                 raise ConfigError(
-                    f"{first}: is neither a stage nor a section of settings{hint}. Stages: "
-                    f"{', '.join(names)}"
+                    f"{first}: is neither a stage nor a section of the configuration{hint}. "
+                    f"Stages: {', '.join(names)}"
                 )
         for number, stage in enumerate(self.stages):
             for name in stage.follows:
@@ -134,30 +135,38 @@ class StagedRun:
             source = None if stage.data is None else names.index(stage.data.source)
             if source is not None and self.stages[source].job != "train":
                 raise ConfigError(
-                    f"{where}: stage {stage.name}: data.from={names[source]}: records no "
-                    "episodes; name a stage of job train"
+                    f"{where}: stage {stage.name}: data.from={names[source]}: this stage does not "
+                    "record episodes; use a stage with job: train"
                 )
 
     def _stage(self, entry: Any) -> Stage:
         where = f"{self._where}: stages"
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-            raise ConfigError(f"{where}: each must have a name, and settings")
+            raise ConfigError(f"{where}: each stage must be a mapping with a name and settings")
         name, job, base = entry["name"], entry.get("job", "train"), entry.get("config")
         if not re.fullmatch(r"[\w-]{1,64}", name):
             raise ConfigError(
-                f"{where}: name={quoted(name)}: use up to 64 letters, digits, - and _"
+                f"{where}: name={quoted(name)}: must consist of at most 64 letters, digits, - and _"
             )
         if name in _SETTINGS:
-            raise ConfigError(f"{where}: name={name}: is also the name of a section of settings")
+            raise ConfigError(
+                f"{where}: name={name}: is also the name of a section of the configuration; choose "
+                "a different name"
+            )
         if not isinstance(base, str | None):
-            raise ConfigError(f"{where}: {name}: config={base!r}: must be a file or a name")
+            raise ConfigError(
+                f"{where}: {name}: config={base!r}: must be a file or the name of a packaged "
+                "configuration"
+            )
         if not isinstance(job, str) or job not in JOBS:
             hint = known_names(str(job), JOBS)
             raise ConfigError(f"{where}: {name}: job={job!r}: no such job{hint}")
         data = self._data(name, entry.get("data"))
         if data is not None and job not in _SECTIONS:
-            raise ConfigError(f"{where}: {name}: data: a job that plays needs none; leave it out")
-        # Prefer a file in the pipeline file's folder, wherever the command runs.
+            raise ConfigError(
+                f"{where}: {name}: data: only jobs that train on data sets accept it; remove it"
+            )
+        # Prefer a file in the pipeline file's folder, regardless of the current folder.
         if base is not None and (file := self._where.parent / base).is_file():
             base = str(file)
         return Stage(
@@ -169,7 +178,7 @@ class StagedRun:
         )
 
     def _data(self, name: str, data: Any) -> Any:
-        """Return a stage's `data` with the overrides of its keys; null removes a key."""
+        """Return a stage's `data` with overrides applied; null removes a key."""
         if not isinstance(data, dict | None):
             return data
         for text in self._overrides:
@@ -180,7 +189,7 @@ class StagedRun:
 
     @property
     def run(self) -> Config:
-        """Configuration of the first stage, which determines where the pipeline is stored."""
+        """Section `run` of the first stage, which determines where the pipeline is stored."""
         return self._config(self.stages[0], {})
 
     def _config(self, stage: Stage, given: Mapping[str, Any]) -> Config:
@@ -202,7 +211,7 @@ class StagedRun:
         return configuration.load_merged(stage.base, trees, own, self._where)
 
     def check(self, started: Collection[str] = ()) -> dict[str, Config]:
-        """Check each stage as its command would, as far as the stage's inputs already exist.
+        """Check each stage in the same way as its command, as far as its inputs already exist.
 
         Returns:
             The configuration of each stage that was checked.
@@ -218,7 +227,8 @@ class StagedRun:
             config = self._config(replace(stage, settings=_without_results(stage)), made)
             checked[stage.name] = config
             try:
-                # A stage that needs other stages' results is checked as far as possible without.
+                # A stage that needs results of other stages is checked as far as possible without
+                # them.
                 if not stage.follows:
                     JOBS[stage.job](config).plan(restored=False)
                     continue
@@ -232,7 +242,7 @@ class StagedRun:
         return checked
 
     def continued(self, folder: Path, overrides: Sequence[str]) -> "StagedRun":
-        """Return this pipeline with changed settings of stages that have not started; checks them.
+        """Return this pipeline with changed and checked settings of stages that have not started.
 
         Raises:
             ConfigError: an override is for a started stage or for all stages, or a setting is
@@ -244,8 +254,8 @@ class StagedRun:
             if name not in self.runs(folder) or name in started:
                 later = [stage.name for stage in self.stages if stage.name not in started]
                 raise ConfigError(
-                    f"{text!r}: with --resume, settings are those of stages that have not started "
-                    f"(STAGE.key=value): {', '.join(later) or 'there are none'}"
+                    f"{text!r}: with --resume, only settings of stages that have not started can "
+                    f"be changed (STAGE.key=value): {', '.join(later) or 'no such stages'}"
                 )
         found = StagedRun(self._tree, [*self._overrides, *overrides], self._where)
         found.check(started)
@@ -281,7 +291,7 @@ class StagedRun:
                 begun(stage, run)
                 self._run(stage, run, runs, model)
                 write_json(folder / _SUMMARY, self.report(folder))
-            # A reward model is not a policy: the next stage continues with the model before it.
+            # A reward model is not a policy, so the next stage continues with the model before it.
             if stage.job != "train-reward-model":
                 model = run / "model"
         return self.report(folder)
@@ -300,7 +310,8 @@ class StagedRun:
                 _write_data(stage, replay.open(runs[stage.data.source]), file)
             except ConfigError as error:
                 raise ConfigError(
-                    f"stage {stage.name}: no data of {stage.data.source}: {error}"
+                    f"stage {stage.name}: cannot make data from the episodes of "
+                    f"{stage.data.source}: {error}"
                 ) from error
             given[_SECTIONS[stage.job]] = {"train": {"data": str(file)}}
         settings = _with_results(stage.settings, runs)
@@ -323,7 +334,7 @@ def run_pipeline(
     resume: StrPath | None = None,
     begun: Callable[[Stage, Path], None] = lambda stage, run: None,
 ) -> Path:
-    """Run the stages of a pipeline file one after the other, or continue a pipeline.
+    """Run the stages of a pipeline file in sequence, or continue a pipeline.
 
     Args:
         source: a YAML file with `stages`, or the name of a packaged pipeline.
@@ -354,7 +365,7 @@ def run_pipeline(
         try:
             pipeline.play(folder, begun)
         except BaseException:
-            log.warning("stopped; continue with: agentrl pipeline --resume %s", folder)
+            log.warning("stopped; resume with: agentrl pipeline --resume %s", folder)
             raise
     return folder
 
@@ -390,7 +401,7 @@ def _as_text(tree: Any) -> str:
 
 
 def _found(source: StrPath) -> Path:
-    """Find a pipeline file by its path, or a packaged one by its name."""
+    """Find a pipeline file by its path, or a packaged pipeline by its name."""
     packaged = _PACKAGED / f"{source}.yaml"
     is_name = Path(source).name == str(source) and not Path(source).exists()
     return packaged if is_name and packaged.is_file() else Path(source).absolute()
@@ -407,9 +418,9 @@ def _read(file: Path) -> Any:
 def _stage_data(where: str, data: Any, job: str) -> StageData:
     known = _FOR_SFT if job == "sft" else _FOR_PAIRS
     if not isinstance(data, dict) or not isinstance(data.get("from"), str):
-        raise ConfigError(f"{where}: must name an earlier stage: {{from: STAGE}}")
+        raise ConfigError(f"{where}: must refer to an earlier stage: {{from: STAGE}}")
     if other := next((key for key in data if key not in known), None):
-        raise ConfigError(f"{where}.{other}: unknown{known_names(str(other), known)}")
+        raise ConfigError(f"{where}.{other}: unknown key{known_names(str(other), known)}")
     for key, value in data.items():
         # An int is also a valid float, but a bool is neither.
         kinds = (float, int) if known[key] is float else (known[key],)
@@ -463,7 +474,7 @@ def _without_results(stage: Stage) -> dict[str, Any]:
         section = _SECTIONS[stage.job]
         own = settings.get(section) or {}
         if not isinstance(own, dict) or not isinstance(own.get("train") or {}, dict):
-            raise ConfigError(f"stage {stage.name}: {section}: must have settings by name")
+            raise ConfigError(f"stage {stage.name}: {section}: must be a mapping of settings")
         settings[section] = {**own, "train": {"data": "data.jsonl", **(own.get("train") or {})}}
     found: dict[str, Any] = settings
     return found

@@ -12,9 +12,9 @@ from agentrl.text import format_duration
 def stage_row(name: str, job: str, run: Path) -> dict[str, Any] | None:
     """Return a stage's row: name, job, run, steps, minutes, and results.
 
-    The results are metrics of the stage's evaluations `before` and `after`, of sampled play or of
-    held-out examples. `intervals` has the 95% intervals, [low, high], of evaluations that played
-    episodes, and of their `difference`, paired by seed.
+    The results are the metrics of the stage's evaluations `before` and `after`, with sampled
+    replies or on held-out examples. `intervals` contains the 95% intervals, [low, high], of
+    evaluations that played episodes, and of their `difference`, paired by seed.
 
     Returns:
         None if the stage has not finished.
@@ -43,7 +43,7 @@ def stage_row(name: str, job: str, run: Path) -> dict[str, Any] | None:
 
 
 def rows_of(report: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
-    """Yield the report's rows as texts: stage, job, steps, time, and changes in metrics."""
+    """Yield the report's rows as strings: stage, job, steps, time, and changes in metrics."""
     for row in report:
         changes = [
             f"{name} {row['before'][name]:.3g} -> {value:.3g}"

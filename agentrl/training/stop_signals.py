@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP during a run: acknowledged immediately, although stopping is slow."""
+"""Handles Ctrl-C, SIGTERM and SIGHUP: acknowledges them at once, although stopping takes time."""
 
 import asyncio
 import logging
@@ -21,21 +21,21 @@ _WORDS: dict[int, str] = {
 
 
 class Stopping:
-    """Cancels a task on a signal, but not in the middle of a block that should be completed.
+    """Cancels a task on a signal, but lets a block that should not be interrupted finish first.
 
     Args:
         task: task of the running event loop; None ignores signals.
-        grace_s: how long a block may go on after the signal.
+        grace_s: seconds for which a block may continue after the signal.
     """
 
     def __init__(self, task: asyncio.Task[object] | None = None, grace_s: float = 0.0) -> None:
         self.signal: int | None = None
-        """Number of the signal that has arrived, if any."""
+        """Number of the received signal, if any."""
         self._task, self._grace_s = task, grace_s
         self._loop = None if task is None else task.get_loop()
         self._completing = self._cancelled = self._interrupting = False
         self.is_block_incomplete = False
-        """Whether a block failed or took longer than allowed."""
+        """True if a block failed or took longer than allowed."""
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal; a second signal ends the process immediately."""
@@ -45,9 +45,9 @@ class Stopping:
             return
         self.signal = number
         what = _WORDS.get(number, signal.Signals(number).name)
-        log.warning("%s: stopping, which may take a while (a second signal stops at once)", what)
+        log.warning("%s: stopping, which may take a while (a second signal kills the job)", what)
         assert self._loop is not None, "without a task, there is no handler"
-        # A handler may run between any two instructions, so let the loop do the rest.
+        # A handler may run between any two instructions, so do the rest in the event loop.
         self._loop.call_soon_threadsafe(self._begin)
         if self._interrupting:
             self._cancelled = True
@@ -70,7 +70,7 @@ class Stopping:
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Let a signal interrupt a block that awaits nothing and would otherwise run to its end.
+        """Let a signal interrupt a block that never awaits and would otherwise run to completion.
 
         Raises:
             asyncio.CancelledError: a signal has arrived.
@@ -88,7 +88,7 @@ class Stopping:
 
     @asynccontextmanager
     async def completed_first(self) -> AsyncIterator[None]:
-        """Let a signal stop the task only after the block, unless that takes longer than allowed.
+        """Let a signal stop the task only after the block, unless the block takes too long.
 
         Raises:
             asyncio.CancelledError: a signal has arrived.
@@ -111,13 +111,13 @@ class Stopping:
 def acknowledge_stop_signals(
     stop_signal: str | None = None, grace_s: float = 0.0
 ) -> Iterator[Stopping]:
-    """Log Ctrl-C, SIGTERM and SIGHUP immediately: the work in progress takes a while to stop.
+    """Log Ctrl-C, SIGTERM and SIGHUP immediately, although the work takes a while to stop.
 
     Enter this context in the event loop's main task. A signal cancels the task, so that everything
     is closed in order.
 
     Args:
-        stop_signal: name of a further signal that is handled like SIGTERM (`run.stop_signal`).
+        stop_signal: name of an additional signal that is handled like SIGTERM (`run.stop_signal`).
         grace_s: see `Stopping`.
 
     Raises:
@@ -132,7 +132,7 @@ def acknowledge_stop_signals(
     numbers = [signal.SIGTERM]
     if stop_signal is not None:
         numbers.append(signal.Signals[stop_signal])
-    # Under nohup, SIGHUP is ignored, and must stay ignored.
+    # Under nohup, SIGHUP is ignored and must remain so.
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         numbers.append(signal.SIGHUP)
     # Likewise, SIGINT is ignored in processes that a script starts with `&`.
@@ -147,13 +147,13 @@ def _handled_by(stopping: Stopping, numbers: Sequence[signal.Signals]) -> Iterat
     previous = {number: signal.signal(number, stopping.on_signal) for number in numbers}
     try:
         yield
-        # It is too late to cancel anything, but no further job must start.
+        # It is too late to cancel anything, but no other job may start.
         if stopping.signal is not None:
             raise asyncio.CancelledError
     except (asyncio.CancelledError, Exception) as error:
         if stopping.signal is None:
             raise
-        # Such an error may occur if the signal also ended other processes of the group.
+        # Such errors can occur if the signal has also ended other processes of the group.
         if isinstance(error, Exception):
             is_bug = not isinstance(error, AgentRLError | OSError)
             what = error if isinstance(error, AgentRLError) else describe_error(error)

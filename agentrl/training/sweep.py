@@ -1,4 +1,4 @@
-"""Run a job with several values of its settings: `agentrl sweep`."""
+"""Runs a job with several values of its settings: `agentrl sweep`."""
 
 import itertools
 import re
@@ -23,14 +23,14 @@ MAX_JOBS = 1000
 _RANGE = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)")
 _POLL_S = 0.2
 _STOP_S = 600.0
-"""Seconds that a job gets to write its checkpoint after a signal."""
+"""Seconds that a job may take to write its checkpoint after a signal."""
 _OWN = ("run.dir", "run.name")
 _SETTINGS = "sweep.txt"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class SweepJob:
-    """The job of one combination of values."""
+    """The job for one combination of values."""
 
     name: str
     """Name of the job's run, such as `seed=0,algorithm.name=grpo`."""
@@ -59,21 +59,27 @@ def plan_sweep(config: str, settings: Sequence[str]) -> list[SweepJob]:
         key = key.strip()
         if not equals or key in choices:
             raise ConfigError(
-                f"{setting}: give each setting once, as key=value or key=a,b or key=0..4"
+                f"{setting}: each setting must be given once, as key=value, key=a,b or key=0..4"
             )
         if key in _OWN:
-            raise ConfigError(f"{setting}: a sweep names its runs; --name chooses their folder")
+            raise ConfigError(
+                f"{setting}: cannot be set, because a sweep names its runs; --name sets their "
+                "folder"
+            )
         choices[key] = _values(key, text)
     varied = [key for key, values in choices.items() if len(values) > 1]
     if not varied:
         raise ConfigError(
-            "no setting has several values: write seed=0..2 or algorithm.name=grpo,dapo"
+            "no setting has several values; write, for example, seed=0..2 or "
+            "algorithm.name=grpo,dapo"
         )
     count = 1
     for values in choices.values():
         count *= len(values)
     if count > MAX_JOBS:
-        raise ConfigError(f"{count:,} combinations: a sweep may have {MAX_JOBS:,} jobs")
+        raise ConfigError(
+            f"{count:,} combinations are too many; a sweep may have at most {MAX_JOBS:,} jobs"
+        )
     jobs = []
     for combined in itertools.product(*choices.values()):
         chosen = dict(zip(choices, combined, strict=True))
@@ -81,7 +87,7 @@ def plan_sweep(config: str, settings: Sequence[str]) -> list[SweepJob]:
         configuration.load(config, given)
         jobs.append(SweepJob(name=_name({key: chosen[key] for key in varied}), settings=given))
     names = [job.name for job in jobs]
-    # Names are shortened and cleaned, which may make some equal.
+    # Names are shortened and sanitized, which may make some of them equal.
     if len(set(names)) < len(names):
         numbers = itertools.count(1)
         jobs = [SweepJob(name=f"{next(numbers)}-{job.name}", settings=job.settings) for job in jobs]
@@ -92,11 +98,13 @@ def _values(key: str, text: str) -> list[str]:
     if (found := _RANGE.fullmatch(text.strip())) is not None:
         first, last = int(found[1]), int(found[2])
         if not 0 <= last - first < MAX_JOBS:
-            raise ConfigError(f"{key}={text}: a range goes up, by at most {MAX_JOBS - 1:,}")
+            raise ConfigError(
+                f"{key}={text}: a range must be ascending and span at most {MAX_JOBS - 1:,}"
+            )
         return [str(value) for value in range(first, last + 1)]
     values = _split(text)
     if len(set(values)) < len(values):
-        raise ConfigError(f"{key}={text}: the same value twice")
+        raise ConfigError(f"{key}={text}: contains the same value twice")
     return values
 
 
@@ -133,20 +141,20 @@ def run_sweep(
     """Run the jobs, each in its own process; finished jobs are kept, others are resumed.
 
     A job's output is in `NAME.log`, next to its run. Ctrl-C, SIGTERM and SIGHUP stop all jobs,
-    which write their checkpoints; on Linux, so does the death of this process.
+    which then write their checkpoints; on Linux, so does the death of this process.
 
     Args:
         config: see `plan_sweep`.
         jobs: the sweep's jobs.
         folder: folder in which to create the runs.
         parallel: number of jobs that run at the same time.
-        said: called with a line when a job starts or ends.
+        said: called with a message when a job starts or ends.
 
     Returns:
         The names of the jobs that failed.
 
     Raises:
-        ConfigError: the folder belongs to another sweep.
+        ConfigError: the folder belongs to a different sweep.
         KeyboardInterrupt: after Ctrl-C.
         SystemExit: after another signal, with status 128 + the signal's number.
     """
@@ -154,7 +162,7 @@ def run_sweep(
     _check_same(folder, [config, *(" ".join(job.settings) for job in jobs)])
     waiting = [job for job in jobs if job_state(folder / job.name) != "finished"]
     if len(waiting) < len(jobs):
-        said(f"{len(jobs) - len(waiting)} of {len(jobs)} jobs have finished before")
+        said(f"{len(jobs) - len(waiting)} of {len(jobs)} jobs were already finished")
     running: list[_Running] = []
     failed: list[str] = []
     with _forwarded(running) as stopped:
@@ -162,7 +170,7 @@ def run_sweep(
             while waiting and len(running) < parallel and not stopped:
                 job = waiting.pop(0)
                 running.append(_Running(job=job, process=_start(config, job, folder)))
-                said(f"{job.name}: started, its output is in {folder / job.name}.log")
+                said(f"{job.name}: started; its output is in {folder / job.name}.log")
             for one in [one for one in running if one.process.poll() is not None]:
                 running.remove(one)
                 if status := one.process.returncode:
@@ -176,12 +184,12 @@ def run_sweep(
 
 
 def _check_same(folder: Path, lines: Sequence[str]) -> None:
-    """Check that a folder's jobs belong to the same sweep: they are listed together."""
+    """Check that a folder's jobs belong to the same sweep, because they are listed together."""
     file, text = folder / _SETTINGS, "\n".join(lines) + "\n"
     if file.is_file() and file.read_text(encoding="utf-8") != text:
         raise ConfigError(
-            f"{folder} belongs to a sweep with other settings; repeat its command to continue it, "
-            "or choose another --name"
+            f"{folder} belongs to a sweep with different settings; repeat its command to continue "
+            "it, or choose a different --name"
         )
     write_durably(file, text)
 
@@ -197,7 +205,7 @@ def _start(config: str, job: SweepJob, folder: Path) -> "subprocess.Popen[bytes]
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            # Ctrl-C in the terminal must reach only this process, which passes it on once.
+            # Ctrl-C in the terminal must reach only this process, which forwards it once.
             start_new_session=True,
             # A job writes a checkpoint on SIGTERM.
             preexec_fn=partial(end_with_parent, signal.SIGTERM),
@@ -206,7 +214,7 @@ def _start(config: str, job: SweepJob, folder: Path) -> "subprocess.Popen[bytes]
 
 @contextmanager
 def _forwarded(running: Sequence[_Running]) -> Iterator[list[int]]:
-    """Pass stop signals on to the jobs; a second signal kills them."""
+    """Forward stop signals to the jobs; a second signal kills them."""
     stopped: list[int] = []
 
     def on_signal(number: int, _: FrameType | None) -> None:
@@ -220,7 +228,7 @@ def _forwarded(running: Sequence[_Running]) -> Iterator[list[int]]:
     try:
         yield stopped
     finally:
-        # Jobs are still running only if this process failed.
+        # Jobs are still running at this point only if this process failed.
         for one in running:
             one.process.terminate()
             with suppress(subprocess.TimeoutExpired):

@@ -201,7 +201,7 @@ def test_files_and_folders_of_another_kind_are_reported(
         (["rehearse", "folder"], "folder is not a run"),
         (["audit", "run", "--judge", "no.yaml"], "no.yaml: no such file"),
         (["audit", "run", "--judge", "empty.yaml"], "empty.yaml: has no rewards; write {function:"),
-        (["compare", "list.json"], "list.json: cannot be read as results of suites\n"),
+        (["compare", "list.json"], "list.json: cannot be read as suite results\n"),
     ):
         assert cli.run(arguments) == 2
         assert message in capsys.readouterr().err

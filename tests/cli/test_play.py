@@ -154,7 +154,10 @@ def test_a_model_plays_regardless_of_settings_that_concern_only_the_learner(tmp_
         (["FrozenLake-v0"], "use `FrozenLake-v1`"),
         (["number_gam.yaml"], "did you mean 'number_game'"),
         (["FrozenLake-v1", "env.max_turns=0"], "env.max_turns"),
-        (["FrozenLake-v1", "--seed=1000000000001"], "seed=1000000000001: must be 0 to 1,000,000"),
+        (
+            ["FrozenLake-v1", "--seed=1000000000001"],
+            "seed=1000000000001: must be between 0 and 1,000,000",
+        ),
     ],
 )
 def test_play_reports_mistakes(capsys, tmp_path, arguments, message) -> None:

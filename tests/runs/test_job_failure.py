@@ -107,7 +107,7 @@ def test_resuming_is_suggested_only_where_it_can_help(error, helps, tmp_path, ca
     run = fail(tmp_path, error)
     assert may_pass(error) is read_failure(run).may_pass is helps
     assert ("resume with" in caplog.text) is helps
-    assert ("remove its cause first" in caplog.text) is not helps
+    assert ("fix the cause first" in caplog.text) is not helps
 
 
 def test_an_existing_name_is_refused_before_the_job_is_checked(tmp_path):

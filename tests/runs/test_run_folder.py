@@ -264,7 +264,7 @@ def test_the_name_of_an_existing_run_is_an_error_before_any_work(tmp_path: Path)
 def test_a_job_whose_folder_was_removed_says_so(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "gone")
     with (
-        pytest.raises(ConfigError, match="gone: the run's folder was removed, or its disk"),
+        pytest.raises(ConfigError, match="gone: the run's folder was removed or its disk"),
         _resume_hint(folder, "agentrl train", resumed=False),
     ):
         (folder.path / "metrics.jsonl").write_text("{}")

@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("frozenlake", r"\(did you mean 'FrozenLake-v1', .* or 'frozen_lake'\?\)$"),
         ("lake-1126", r"did you mean 'runs/lake-1126-101500'\?"),
         ("mine.yam", r"did you mean 'mine.yaml'\?"),
-        ("tuned-modle", r"environment\. agentrl runs lists the runs, agentrl envs list"),
+        ("tuned-modle", r"environment\. `agentrl runs` lists runs, and `agentrl envs list"),
         ("FrozenLak-v1", r"no environment 'FrozenLak-v1' .*did you mean 'FrozenLake-v1'\?"),
     ],
 )
@@ -37,7 +37,7 @@ def test_models_are_suggested_where_they_are_accepted() -> None:
     with pytest.raises(ConfigError, match=reason):
         open_target("tuned-modle", may_be_model=True)
     for name, known in (("tuned-modle", "tuned-model"), ("lake-1126", "runs/lake-1126-101500")):
-        with pytest.raises(ConfigError, match=f"no such folder of a run or model.*'{known}'"):
+        with pytest.raises(ConfigError, match=f"no such run or model folder.*'{known}'"):
             open_inference_target(name)
     with pytest.raises(ConfigError, match=r"Hugging Face Hub.* or the URL of a server"):
         open_inference_target("nope")

@@ -146,5 +146,5 @@ def test_a_run_that_is_deleted_while_it_trains_says_so(disk: Path, job: list[str
         status, said = run(capsys, *job)
     assert status == 2
     assert said.splitlines()[-1].startswith(
-        f"ConfigError: {one}: the run's folder was removed, or its disk unmounted"
+        f"ConfigError: {one}: the run's folder was removed or its disk unmounted"
     )

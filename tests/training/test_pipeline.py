@@ -165,17 +165,17 @@ def test_a_pipeline_without_data_for_a_stage_or_interrupted_says_once_how_to_con
     with pytest.raises(KeyboardInterrupt):
         run_pipeline("", overrides=["distill.data.min_reward=0"], resume=folder)
     hints = [line for line in caplog.messages if "--resume" in line]
-    assert hints == [f"stopped; continue with: agentrl pipeline --resume {folder}"] * 2
+    assert hints == [f"stopped; resume with: agentrl pipeline --resume {folder}"] * 2
 
 
 @pytest.mark.parametrize(
     ("stages", "said"),
     [
         ([], "stages must have different names"),
-        ([{"job": "sft"}], "each must have a name"),
+        ([{"job": "sft"}], "each stage must be a mapping with a name"),
         ([{"name": "a", "job": "stf"}], r"job='stf'.*did you mean 'sft'"),
         ([{"name": "a"}, {"name": "a"}], "different names"),
-        ([{"name": "a", "data": {"from": "b"}}], "needs none"),
+        ([{"name": "a", "data": {"from": "b"}}], "only jobs that train on data sets"),
         (
             [{"name": "a", "job": "sft", "data": {"from": "b"}}],
             "'b', which is not an earlier",
@@ -186,12 +186,12 @@ def test_a_pipeline_without_data_for_a_stage_or_interrupted_says_once_how_to_con
         ),
         ([{"name": "a", "train": {"stepz": 1}}], "stepz"),
         ([{"name": "a", "job": []}], r"job=\[\]: no such job\. Known: "),
-        ([{"name": "a", "config": 5}], "config=5: must be a file or a name"),
+        ([{"name": "a", "config": 5}], "config=5: must be a file or the name of a packaged"),
         ([{"name": "sft"}], "name of a section"),
-        ([{"name": "a" * 65}], "up to 64 letters"),
+        ([{"name": "a" * 65}], "at most 64 letters"),
         (
             [{"name": "a", "job": "sft"}, {"name": "b", "job": "sft", "data": {"from": "a"}}],
-            "records no episodes",
+            "does not record episodes",
         ),
         (
             [{"name": "a", "rewards": [{"function": "${stage:rm}"}]}],
@@ -217,7 +217,7 @@ def test_what_later_stages_name_is_checked_before_the_first_starts(file, tmp_pat
         check_pipeline(path)
     tree["rewards"] = [{"function": "${stage:copy}"}]
     path.write_text(yaml.safe_dump(tree))
-    with pytest.raises(ConfigError, match="single stage's settings"):
+    with pytest.raises(ConfigError, match="settings of a single stage"):
         check_pipeline(path)
 
 
@@ -227,9 +227,9 @@ def test_a_mistyped_stage_of_an_override_is_named(file):
 
 
 def test_data_settings_of_a_stage_without_data_are_refused(file):
-    with pytest.raises(ConfigError, match="copy: data: must name an earlier stage"):
+    with pytest.raises(ConfigError, match="copy: data: must refer to an earlier stage"):
         check_pipeline(file, ["copy.data.success=true"])
-    with pytest.raises(ConfigError, match="rl: data: a job that plays needs none"):
+    with pytest.raises(ConfigError, match="rl: data: only jobs that train on data sets"):
         check_pipeline(file, ["rl.data.success=true"])
 
 

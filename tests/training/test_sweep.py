@@ -42,10 +42,10 @@ def test_commas_in_brackets_and_quotes_are_part_of_a_value():
     ("settings", "message"),
     [
         (["seed=0"], "no setting has several values"),
-        (["seed=0..1", "seed=2"], "give each setting once"),
+        (["seed=0..1", "seed=2"], "each setting must be given once"),
         (["seed=0,0"], "the same value twice"),
-        (["seed=3..1"], "a range goes up"),
-        (["seed=0..99999"], "a range goes up"),
+        (["seed=3..1"], "a range must be ascending"),
+        (["seed=0..99999"], "a range must be ascending"),
         (["seed=0..999", "train.steps=1..9"], "9,000 combinations"),
         (["seed=0..1", "nope=1"], "nope"),
         (["seed=0..1", "train.steps=1,-1"], "train.steps"),
@@ -62,7 +62,7 @@ def test_a_folder_belongs_to_one_sweep(tmp_path):
     jobs = plan_sweep("frozen_lake", ["seed=0..1"])
     settings = ["frozen_lake", *(f"{job.settings[0]} train.steps=9" for job in jobs)]
     (tmp_path / "sweep.txt").write_text("\n".join(settings) + "\n")
-    with pytest.raises(ConfigError, match="belongs to a sweep with other settings"):
+    with pytest.raises(ConfigError, match="belongs to a sweep with different settings"):
         run_sweep("frozen_lake", jobs, tmp_path)
 
 
@@ -91,7 +91,7 @@ def test_a_sweep_is_stopped_and_continued_and_survives_a_failing_job(tmp_path, m
     (row,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (row["name"], row["state"], row["step"]) == ("model.path=tiny", "finished", 1)
     assert cli.run(command) == 1
-    assert "1 of 2 jobs have finished before" in capsys.readouterr().out
+    assert "1 of 2 jobs were already finished" in capsys.readouterr().out
 
 
 @pytest.mark.slow

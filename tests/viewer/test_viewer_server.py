@@ -375,7 +375,9 @@ def test_an_undo_that_fails_loses_no_turn_and_is_the_last(tmp_path) -> None:
     with ThreadPoolExecutor(1) as thread:
         _, folder = thread.submit(play, config, audience).result()
     assert [row.turns for row in replay.open(folder).episodes()] == [3, 2]
-    assert reasons == ["the same actions led to another screen in turn 2: not repeatable"]
+    assert reasons == [
+        "the same actions led to a different screen in turn 2, so the game is not deterministic"
+    ]
     assert reasons[0] in errors[0]
 
 

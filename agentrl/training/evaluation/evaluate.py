@@ -1,4 +1,4 @@
-"""Evaluate a model or a scripted player on held-out seeds, and record the episodes."""
+"""Evaluates a model or a scripted player on held-out seeds, and records the episodes."""
 
 import io
 import logging
@@ -43,14 +43,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class EvaluationJob:
-    """A planned evaluation of one policy in one task, possibly of a suite."""
+    """A planned evaluation of a policy on one task, which may belong to a suite."""
 
     policy: ChosenPolicy
     plan: PlayPlan
     greedy: bool
     split: Split = "eval"
     samples: int = 1
-    """How often each seed is played."""
+    """Number of episodes per seed."""
     category: str | None = None
     """See `play_held_out`."""
     suite: str | None = None
@@ -71,12 +71,12 @@ class EvaluationJob:
         return "start" if policy.target.run is None else "model"
 
     def warn_if_untrained(self) -> None:
-        """Warn if a configuration's start model plays."""
+        """Warn if the initial model of a configuration plays, rather than a trained one."""
         target = self.policy.target
         if self.policy.needs_model and target.run is None:
             log.warning(
-                "%s is not a run: evaluating the model that it starts from (%s). To evaluate one "
-                "that it has trained, name a run's folder.",
+                "%s is not a run, so the model that it starts from (%s) is evaluated. To evaluate "
+                "a trained model, give the folder of a run.",
                 target.name,
                 self.plan.model.path,
             )
@@ -93,18 +93,18 @@ def evaluate(
     demos: bool = False,
     overrides: Sequence[str] = (),
 ) -> Evaluation:
-    """Evaluate the model of a run, the start model of a configuration, or a scripted player.
+    """Evaluate the model of a run, the initial model of a configuration, or a scripted player.
 
     Progress goes to standard error if `logging` includes `console`.
 
     Args:
         target: a run's folder, a configuration, its file or name, or an environment as in
             `env.id`.
-        episodes: number of episodes, each on its own held-out seed; None takes `eval.episodes`.
+        episodes: number of episodes, each on a different held-out seed; None uses `eval.episodes`.
         policy: `model`, or the name of a scripted player such as `random` or `expert`, which needs
-            neither a model nor an engine. With `rollout.engine=remote` the model is the server's.
+            neither a model nor an engine. With `rollout.engine=remote`, the server's model plays.
         greedy: the model always takes its most probable token.
-        checkpoint: checkpoint of the run: `best`, `last` or a step; None takes its final model.
+        checkpoint: checkpoint of the run: `best`, `last` or a step; None uses its final model.
         demos: play the demonstrations' seeds, which a warm start may train on, instead of held-out
             seeds.
         overrides: `key=value` settings.
@@ -115,7 +115,7 @@ def evaluate(
     Raises:
         ConfigError: an argument or setting names something that does not exist, or the server does
             not answer.
-        WorldError: more than half of the episodes are void, or no phone is left.
+        WorldError: more than half of the episodes are void, or no phones are left.
     """
     opened = open_target(target, overrides)
     opened.check_names_env()
@@ -131,7 +131,7 @@ def evaluate(
     chosen = choose_policy(opened, policy, checkpoint)
     split: Split = "demo" if demos else "eval"
     job = EvaluationJob(policy=chosen, plan=chosen.plan(config), split=split, greedy=greedy)
-    if not opened.overrides_key("model.path"):  # the user has named a model
+    if not opened.overrides_key("model.path"):  # the user gave a model explicitly
         job.warn_if_untrained()
     return play_evaluations([job])[0]
 
@@ -140,14 +140,14 @@ def play_evaluations(
     jobs: Sequence[EvaluationJob],
     ended: Callable[[int, Evaluation], None] = lambda number, found: None,
 ) -> list[Evaluation]:
-    """Play and record evaluations of one policy, one after the other; its model is loaded once.
+    """Play and record several evaluations of a policy in turn; its model is loaded only once.
 
     Args:
         jobs: evaluations that may differ in environments, rewards, evaluation settings and folders.
         ended: called after each evaluation with its index and result.
 
     Raises:
-        ConfigError: a folder exists already, or cannot be created.
+        ConfigError: a folder already exists, or cannot be created.
         WorldError: see `evaluate`.
         SystemExit: with status 143, after SIGTERM.
     """
@@ -186,7 +186,8 @@ class _SharedRollouts:
         """Open the rollouts of the next evaluation.
 
         Args:
-            plan: may differ from the first evaluation's plan only as `Rollouts.switch` allows.
+            plan: may differ from the first evaluation's plan only where `Rollouts.switch` allows
+                it.
             folder: folder to record the episodes in.
 
         Raises:
@@ -194,7 +195,7 @@ class _SharedRollouts:
         """
         if self._opened is None:
             self._model = self._policy.model_folder(plan, self._scratch)
-        if self._model is not None:  # its tokenizer says which prompts are too long
+        if self._model is not None:  # its tokenizer determines which prompts are too long
             plan = skip_long_prompts(plan, self._model)
         if self._opened is None:
             version = self._policy.trained_steps
@@ -212,7 +213,7 @@ class _SharedRollouts:
 
 
 async def _play_and_record(rollouts: _SharedRollouts, job: EvaluationJob) -> Evaluation:
-    """Play one evaluation and write its summary; removes a folder without episodes."""
+    """Play one evaluation and write its summary; remove its folder if it has no episodes."""
     plan, policy = job.plan, job.policy
     target = policy.target
     folder = RunFolder.create(plan.run, f"{job.split}-{job.policy_name}-{target.name}")
@@ -243,7 +244,7 @@ async def _evaluate(rollouts: _SharedRollouts, job: EvaluationJob, folder: Path)
     chosen = env_seeds.evaluation_seeds(seeds, seeds.episodes)
     if job.split == "demo":
         chosen = env_seeds.demonstration_seeds(plan.seed, seeds.episodes)
-        mixture = {"": 1.0}  # demonstrations are of the job's own environment
+        mixture = {"": 1.0}  # demonstrations are played in the job's own environment
     with _shown(plan.source.logging, folder) as display:
         try:
             opened = await rollouts.open(plan, folder)
@@ -269,13 +270,13 @@ async def _evaluate(rollouts: _SharedRollouts, job: EvaluationJob, folder: Path)
         except BaseException:
             await rollouts.close()  # even if actors have died
             raise
-        await opened.finish()  # makes sure that all recorded episodes are on disk
+        await opened.finish()  # ensures that all recorded episodes are on disk
     return found
 
 
 @contextmanager
 def _shown(loggers: Sequence[Any], folder: Path) -> Iterator[ConsoleDisplay]:
-    """Show progress on standard error, leaving standard output to the result."""
+    """Show progress on standard error, because standard output is for the result."""
     classes = [LOGGER.resolve(logger.name) for logger in parse_loggers(loggers)]
     # Without the logger `console`, discard the output.
     is_shown = any(issubclass(cls, ConsoleDisplay) for cls in classes)

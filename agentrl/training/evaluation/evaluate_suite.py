@@ -1,4 +1,4 @@
-"""Evaluate models and scripted players on suites, and resume interrupted evaluations."""
+"""Evaluates models and scripted players on suites, and resumes interrupted evaluations."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ class SuiteCommand:
     """Targets and suites of an evaluation; saved in its folder so that it can be resumed."""
 
     targets: list[str]
-    """Runs, model folders, models of the Hugging Face Hub, or configurations."""
+    """Runs, model folders, models on the Hugging Face Hub, or configurations."""
     suites: list[str] = field(default_factory=list)
     """Names, files, `module:Class` or `path/file.py:Class`; if empty, `eval.suite` is used."""
     policies: list[str] = field(default_factory=lambda: ["model"])
@@ -55,14 +55,14 @@ class SuiteCommand:
     """Checkpoints of the runs: `best`, `last` or steps; if empty, their final models are used."""
     greedy: bool = False
     episodes: int | None = None
-    """Number of episodes of each task; None takes the task's own."""
+    """Number of episodes per task; None uses each task's setting."""
     samples: int | None = None
-    """Number of samples of each task; None takes the task's own."""
+    """Number of samples per episode; None uses each task's setting."""
     overrides: list[str] = field(default_factory=list)
     """`key=value` settings."""
 
     def check(self) -> None:
-        """Check the numbers.
+        """Check the numbers of episodes and samples.
 
         Raises:
             ConfigError: a number is below 1.
@@ -73,7 +73,7 @@ class SuiteCommand:
                 raise ConfigError(f"{name}={value}: must be at least 1")
 
     def applied_to(self, task: SuiteTask) -> SuiteTask:
-        """Return the task with this command's numbers."""
+        """Return the task with this command's numbers of episodes and samples."""
         return replace(
             task, episodes=self.episodes or task.episodes, samples=self.samples or task.samples
         )
@@ -90,7 +90,7 @@ class _Suite:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _TaskJob:
-    """A checked task of one policy, with the names and settings written with its result."""
+    """A checked task of one policy, with the names and settings to write with its result."""
 
     job: EvaluationJob
     task: SuiteTask
@@ -104,7 +104,7 @@ class _TaskJob:
 def evaluate_suites(
     command: SuiteCommand, begun: Callable[[Path], None] = lambda folder: None
 ) -> tuple[Path, list[TaskResult]]:
-    """Play each task of some suites with some models; each model is loaded once.
+    """Play all tasks of some suites with some models; each model is loaded only once.
 
     Args:
         command: targets and suites to play.
@@ -112,7 +112,7 @@ def evaluate_suites(
 
     Returns:
         The folder of the evaluation, with `results.json` and a folder of recorded episodes for each
-        task and model; and the results.
+        task and model, and the results.
 
     Raises:
         ConfigError: a task names something that does not exist; nothing has been played.
@@ -123,7 +123,9 @@ def evaluate_suites(
     target = next(iter(policies.values())).target
     names = command.suites or [s for s in [target.config.eval.suite] if s is not None]
     if not names:
-        raise ConfigError("eval.suite is not set: name a suite (agentrl list suite)")
+        raise ConfigError(
+            "eval.suite is not set; set it to the name of a suite (agentrl list suite)"
+        )
     suites = [
         _Suite(
             name=_name_of(name),
@@ -132,7 +134,7 @@ def evaluate_suites(
         )
         for name in names
     ]
-    # Check everything with all models first: a mistake in the last task would cost hours.
+    # Check everything with all models first, because a mistake in the last task would cost hours.
     jobs = _checked(command, suites, policies)
     stem = "-".join(_plain(suite.name) for suite in suites)[:60]
     place = replace(target.config.run, name=target.run_name)
@@ -153,7 +155,7 @@ def resume_suites(folder: Path) -> tuple[Path, list[TaskResult]]:
         See `evaluate_suites`.
 
     Raises:
-        ConfigError: the folder is not an evaluation of suites, or a model has changed since.
+        ConfigError: the folder does not contain an evaluation of suites, or a model has changed.
         WorldError: see `agentrl.evaluate`.
     """
     try:
@@ -163,7 +165,7 @@ def resume_suites(folder: Path) -> tuple[Path, list[TaskResult]]:
         stamps = dict(tree["models"])
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"{folder} cannot be continued: it is not the folder of an evaluation of suites, or "
+            f"{folder} cannot be resumed, because it is not the folder of a suite evaluation or "
             f"its {COMMAND} is damaged ({error})"
         ) from error
     policies = _policies(command)
@@ -171,7 +173,8 @@ def resume_suites(folder: Path) -> tuple[Path, list[TaskResult]]:
     for model, stamp in _stamps(jobs).items():
         if stamp != stamps.get(model):
             raise ConfigError(
-                f"{folder} cannot be continued: {model} has changed since; start a new evaluation"
+                f"{folder} cannot be resumed, because {model} has changed in the meantime; start a "
+                "new evaluation"
             )
     return folder, _play(folder, jobs)
 
@@ -197,7 +200,7 @@ def _policies(command: SuiteCommand) -> dict[str, ChosenPolicy]:
                     name = f"{chosen} ({text})"
                 name = name if checkpoint is None else f"{name}@{checkpoint}"
                 if name in policies:
-                    raise ConfigError(f"{name} is named twice")
+                    raise ConfigError(f"{name} is listed twice")
                 policies[name] = choose_policy(target, chosen, checkpoint)
     return policies
 
@@ -219,14 +222,14 @@ def _checked(
                     raise ConfigError(f"{suite.name}, task {task.name!r}: {error}") from error
                 settings = _settings(job.plan.tasks[""], task)
                 jobs.append(_TaskJob(job=job, task=task, model=model, settings=settings, run=run))
-    # Settings that a task leaves to the job may differ between models, making results incomparable.
+    # Settings that a task takes from the job may differ between models; results would not compare.
     first = {(one.job.suite, one.task.name): one for one in reversed(jobs)}
     for one in jobs:
         if one.settings != (other := first[one.job.suite, one.task.name]).settings:
             raise ConfigError(
-                f"{one.job.suite}, task {one.task.name!r}: {other.model} and {one.model} would not "
-                f"play the same: {other.settings} and {one.settings}. Set it in the task, or for "
-                "both (KEY=VALUE)"
+                f"{one.job.suite}, task {one.task.name!r}: {other.model} and {one.model} would "
+                f"play with different settings: {other.settings} and {one.settings}. Set them in "
+                "the task, or for both models (KEY=VALUE)"
             )
     return jobs
 
@@ -238,13 +241,13 @@ def _job(
     if task.env is None:
         if target.is_model and not target.overrides_key("env.id"):
             raise ConfigError(
-                f"it names no environment, and {target.text} is only a model; add env.id=..."
+                f"the task has no environment, and {target.text} is only a model; add env.id=..."
             )
         target.check_names_env()
     greedy = policy.scripted is None and (command.greedy or task.temperature == 0)
     config = task.applied_to(target.config, greedy)
-    # A suite file's rewards and environments may be in its folder, which workers on other nodes
-    # need too.
+    # Workers on other nodes also need a suite file's folder, which may contain rewards and
+    # environments.
     if suite.folder is not None and suite.folder not in config.run.search_path:
         paths = [*config.run.search_path, suite.folder]
         config = replace(config, run=replace(config.run, search_path=paths))
@@ -263,16 +266,16 @@ def _job(
 
 
 def _check_category(env: EnvPlan, category: str) -> None:
-    """Check that a data set has a category column; reads only its first rows."""
+    """Check that a data set has the category column, by reading only its first rows."""
     infos = [one.info for one in islice(env.first_observations(), _ROWS_SEARCHED)]
     if infos and all(category_of(info, category) is None for info in infos):
         known = infos[0].get(ROW) or infos[0]
         hint = known_names(category, known, label="There are")
-        raise ConfigError(f"category={category}: no row has it{hint}")
+        raise ConfigError(f"category={category}: no row has this column{hint}")
 
 
 def _settings(played: PlayTask, task: SuiteTask) -> str:
-    """Return a key of all settings that make results comparable, whatever the model."""
+    """Return a key of all settings that must be equal for results to be comparable."""
     env = played.train.settings
     # Other metrics come from the environment and do not depend on rewards.
     by_reward = task.metric is None or task.metric.startswith("reward")
@@ -296,7 +299,7 @@ def _stamps(jobs: Sequence[_TaskJob]) -> dict[str, str]:
             continue
         folders = [path_of(plan.model.path, "model.path")]
         folders += [policy.checkpoint] if policy.checkpoint else []
-        # Hashing a 7B model's weights would take minutes: use size and modification time.
+        # Use size and modification time, because hashing a 7B model's weights would take minutes.
         files = sorted(file for folder in folders for file in folder.glob("*") if file.is_file())
         stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
         settings = plan.model, plan.seed, stats
@@ -305,11 +308,11 @@ def _stamps(jobs: Sequence[_TaskJob]) -> dict[str, str]:
 
 
 def _play(folder: Path, jobs: Sequence[_TaskJob]) -> list[TaskResult]:
-    """Play unfinished tasks, one policy after the other, and write all results."""
+    """Play unfinished tasks, one policy after another, and write all results."""
     with lock_folder(folder):
         results = {one.run: _finished(folder / one.run) for one in jobs}
         if done := sum(found is not None for found in results.values()):
-            log.warning("%s: %d of %d tasks were finished already", folder, done, len(jobs))
+            log.warning("%s: %d of %d tasks were already finished", folder, done, len(jobs))
         by_model: dict[str, list[_TaskJob]] = {}
         for one in jobs:
             if results[one.run] is None:

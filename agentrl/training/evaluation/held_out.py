@@ -1,4 +1,4 @@
-"""Play episodes on held-out seeds, and average their metrics."""
+"""Plays episodes on held-out seeds, and averages their metrics."""
 
 import logging
 import time
@@ -30,11 +30,11 @@ class Evaluation:
 
     metrics: dict[str, float]
     """Means over the valid episodes: `reward`, `turns` and the environment's own metrics; and
-    `unscored`, the share of episodes whose reward function failed, if any did."""
+    `unscored`, the fraction of episodes whose reward function failed, if any did."""
     episodes: int
     """Number of valid episodes."""
     void: int
-    """Number of failed episodes, which the means leave out."""
+    """Number of failed episodes, which are excluded from the means."""
     seconds: float
     """Duration of the evaluation in seconds."""
     by_seed: dict[int, dict[str, float]]
@@ -44,8 +44,8 @@ class Evaluation:
     context_full: int = 0
     """Number of episodes that ended because their context was full."""
     audit: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Agreement of an environment's screen reading with the truth, by fact: how often it `agreed`,
-    out of how many (`of`), and the 95% interval of that share, from `low` to `high`."""
+    """Agreement of an environment's screen reading with the ground truth, by fact: how often it
+    `agreed`, out of how many (`of`), and the 95% interval of this rate, from `low` to `high`."""
     run: Path | None = None
     """Folder with the recorded episodes, for `agentrl.replay.open`."""
     model: str | None = None
@@ -78,11 +78,12 @@ class Evaluation:
         return f"<p>{escape(f'{self!r}{where}')}</p>{table.html()}"
 
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """Return the 95% confidence intervals over the seeds, for metrics that have any."""
+        """Return the 95% confidence intervals over the seeds, for metrics that have one."""
         found = {}
         for name in self.metrics:
             values = [seed[name] for seed in self.by_seed.values() if name in seed]
-            # An interval from Student's t could leave [0, 1], which is impossible for a share.
+            # Student's t could give an interval outside [0, 1], which is impossible for a
+            # proportion.
             of = estimate if name in ("success", "accuracy") else student_estimate
             one = of(values) if values else None
             if one is not None and one.low is not None and one.high is not None:
@@ -101,7 +102,8 @@ class Evaluation:
         if self.void_causes:
             causes = ", ".join(f"{count} x {cause}" for cause, count in self.void_causes.items())
             log.warning(
-                "%s: %s episodes were void (%s); %d of them could not be replayed and are missing",
+                "%s: %s episodes were void (%s); %d of them could not be played again and are "
+                "missing",
                 name,
                 sum(self.void_causes.values()),
                 causes,
@@ -109,7 +111,7 @@ class Evaluation:
             )
         if self.context_full:
             log.warning(
-                "%s: %d episodes ended because their context was full: raise rollout.max_context, "
+                "%s: %d episodes ended because their context was full; raise rollout.max_context, "
                 "or set a shorter env.history",
                 name,
                 self.context_full,
@@ -166,19 +168,19 @@ async def play_held_out(
     category: str | None = None,
     check: Callable[[Sequence[ScoredEpisode]], None] = lambda played: None,
 ) -> Evaluation:
-    """Play episodes on held-out seeds; a player's random draws are the same each time.
+    """Play episodes on held-out seeds; scripted players make the same random draws each time.
 
     Args:
-        rollouts: play the episodes.
+        rollouts: rollouts that play the episodes.
         chosen: the seed of each episode.
         split: split of the seeds: `eval`, or `demo` for the demonstrations' seeds.
-        name: distinguishes this evaluation from others of the same step; part of episode ids.
-        step: number of training steps that the model has had.
+        name: distinguishes this evaluation from others at the same step; part of episode ids.
+        step: number of training steps of the model.
         player: a scripted player; None for the model.
         greedy: the model always takes its most probable token.
         mixture: the weight of each environment (`Config.mixture_weights`). All environments are
             played on the same seeds.
-        samples: how often each seed is played.
+        samples: number of episodes per seed.
         category: source of the seeds' categories: a column of the data set, or a key of the
             environment's first info.
         check: called with the episodes; raises an error if they are unusable.
@@ -188,7 +190,8 @@ async def play_held_out(
     """
     started = time.perf_counter()
     label = name.replace(" ", "-")
-    # Collect all environments together, so that none waits for another's slowest episode.
+    # Collect all environments together, so that none has to wait for the slowest episode of
+    # another.
     seeds = [*chosen] * len(mixture)
     envs = [name for name in mixture for _ in chosen]
     requests = requests_of_step(split, step, seeds, samples, label, envs=envs)
@@ -251,7 +254,7 @@ def _combined(found: Mapping[str, Evaluation], weights: Mapping[str, float]) -> 
 def _weighted(
     metrics: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]
 ) -> dict[str, float]:
-    """Average each metric over the environments that have it; add each environment's metrics."""
+    """Average each metric over the environments that have it; add each environment's own."""
     means = {}
     for key in dict.fromkeys(key for own in metrics.values() for key in own):
         having = [name for name, own in metrics.items() if key in own]

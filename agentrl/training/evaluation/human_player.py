@@ -12,14 +12,14 @@ from agentrl.types import Message
 
 
 class NothingPlayed(ConfigError):
-    """The game was ended before its first turn."""
+    """The game ended before its first turn."""
 
     def __init__(self) -> None:
         super().__init__("the game ended before its first turn; nothing was recorded")
 
 
 class UndoRequested(Exception):
-    """The person undoes the last turn."""
+    """Raised when the person undoes the last turn."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -37,11 +37,11 @@ class HumanPolicy:
     Args:
         ask: returns the reply, or None to stop. It may block, and may raise `UndoRequested`.
         show: called with each message that the person is asked to reply to.
-        repeated: replies to give before asking the person, as long as each message is identical to
-            the message that the reply was given to.
+        repeated: replies to give before asking the person, provided that each message is identical
+            to the one that the reply was originally given to.
         expected: digest of the message expected after the repeated replies.
         on_difference: called with the number, from 1, of the first turn whose message differs; the
-            person plays on from there.
+            person continues from there.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class HumanPolicy:
     ) -> None:
         self._ask, self._show, self._on_difference = ask, show, on_difference
         self._repeated = list(repeated)
-        # Check the message after the repeated replies too: they must lead to it again.
+        # Also check the message after the repeated replies, because they must lead to it again.
         self._expected = [*(reply.seen for reply in repeated), expected] if expected else []
         self.replies: list[PlayedReply] = []
         """All replies so far."""
         self.undo_requested = False
-        """Whether the episode ended because the person undid the last turn."""
+        """True if the episode ended because the person undid the last turn."""
         self.has_stopped = False
-        """Whether the episode ended because the person stopped it."""
+        """True if the episode ended because the person stopped it."""
         self.has_caught_up = not self._expected
-        """Whether all repeated replies were given and led to the same messages as before."""
+        """True if all repeated replies were given and led to the same messages as before."""
 
     def start_episode(self, instructions: str, seed: int) -> "HumanSession":
         """Start the episode; the seed is not used."""
@@ -104,8 +104,8 @@ class HumanSession:
 
     def __init__(self, player: HumanPolicy) -> None:
         self._player = player
-        # Ask in a separate thread: waiting for a person must block neither the event loop nor the
-        # exit.
+        # Ask in a separate thread, because waiting for a person must not block the event loop or
+        # the exit.
         self._worker = Worker("human")
 
     async def answer(
@@ -117,7 +117,7 @@ class HumanSession:
             NothingPlayed: the player stopped before the first turn.
         """
         text = await self._worker.call(self._player.reply, message)
-        # There is nothing to record without a turn.
+        # Without a turn, there is nothing to record.
         if text is None and not self._player.replies:
             raise NothingPlayed
         return None if text is None else answer_without_tokens(text, message.all_images)

@@ -67,7 +67,7 @@ class PlayInterface:
     read_input: Callable[[], str | None]
     """Returns a person's input, or None to stop. May raise `UndoRequested`."""
     show_inputs: Callable[[Mapping[str, str]], None] = lambda inputs: None
-    """Called with the inputs besides typing; see `reply_conversion.available_inputs`."""
+    """Called with all inputs other than typing; see `reply_conversion.available_inputs`."""
     begin_game: Callable[["GameStart"], None] = lambda game: None
     """Called before each game."""
     disable_undo: Callable[[str], None] = lambda reason: None
@@ -82,7 +82,7 @@ class PlayInterface:
     """Called with the expert's game on the same seed, or with None if the expert failed. If the
     callback is None, the expert does not play."""
     is_stopping: Callable[[], bool] = lambda: False
-    """Whether the game should end before the next turn, whatever the player."""
+    """Returns True if the game should end before the next turn, whoever is playing."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -94,8 +94,8 @@ class GameStart:
     num_repeated: int
     """Number of turns that are repeated after an undo."""
     held_out_from: int
-    """First held-out seed. Games from this seed on count as evaluations: no job with these settings
-    trains on them."""
+    """First held-out seed. Games from this seed on count as evaluations, and no job with these
+    settings trains on them."""
 
 
 def play(
@@ -115,11 +115,11 @@ def play(
         target: a run's folder, a configuration, its file or name, or an environment as in
             `env.id`.
         interface: shows the episode and reads a person's input.
-        policy: `human`, `model` (the server's with `rollout.engine=remote`), or the name of a
+        policy: `human`, `model` (the server's model with `rollout.engine=remote`), or the name of a
             scripted player.
         seed: seed of the first episode.
         greedy: the model always takes its most probable token.
-        checkpoint: checkpoint of a run: `best`, `last` or a step; None takes its final model.
+        checkpoint: checkpoint of a run: `best`, `last` or a step; None uses its final model.
         overrides: `key=value` settings.
         begun: called with the folder before the first episode starts.
 
@@ -132,7 +132,7 @@ def play(
         NothingPlayed: every game ended before its first turn.
     """
     if not 0 <= seed <= MAX_NUMBER:
-        raise ConfigError(f"seed={seed}: must be 0 to {MAX_NUMBER:,}")
+        raise ConfigError(f"seed={seed}: must be between 0 and {MAX_NUMBER:,}")
     opened = open_target(target, overrides)
     opened.check_names_env()
     chosen = choose_policy(opened, policy, checkpoint)
@@ -152,9 +152,9 @@ def play(
 
 
 def _plan(target: Target, policy: ChosenPolicy) -> PlayPlan:
-    """Plan games that are played one at a time in this process, on their own phones."""
+    """Plan games that are played one at a time in this process, on separate phones."""
     config, is_human = target.config, policy.name == HUMAN
-    # A person may leave a game open over lunch, which the usual deadline would make void.
+    # Extend the deadline, because a person may leave a game open over lunch.
     deadline_s = _A_DAY_S if is_human else config.rollout.deadline_s
     config = replace(
         config,
@@ -166,8 +166,8 @@ def _plan(target: Target, policy: ChosenPolicy) -> PlayPlan:
     scripted = {name for task in plan.trained.values() for name in task.train.players}
     if policy.name not in (known := [HUMAN, MODEL, *sorted(scripted)]):
         raise ConfigError(
-            f"policy={policy.name}: there is no such policy{did_you_mean(policy.name, known)}; "
-            f"it is {', '.join(known)}, or the folder of a run or a model"
+            f"policy={policy.name}: there is no such policy{did_you_mean(policy.name, known)}; choose one "
+            f"of {', '.join(known)}, or give the folder of a run or a model"
         )
     if not is_human:
         return policy.plan(config)
@@ -192,7 +192,7 @@ def training_command(
         config = f"{target}/config.yaml"
     elif not is_configuration(config):
         return None
-    # OmegaConf parses the list, so a path with other characters must be quoted in it.
+    # OmegaConf parses the list, so a path with special characters must be quoted in it.
     quoted = path if re.fullmatch(r"[\w./-]+", path, re.ASCII) else json.dumps(path)
     command = (
         "agentrl", "train", config, *(o for o in overrides if not o.startswith("run.")),
@@ -203,7 +203,7 @@ def training_command(
 
 
 class _Games:
-    """Plays games one after the other in the same run."""
+    """Plays successive games in the same run."""
 
     def __init__(
         self,
@@ -221,7 +221,8 @@ class _Games:
         self._is_human = policy == HUMAN
         self._rules = self._shown_rules = ""
         self._added_to_system: str | None = None
-        """Text shown below a game's own system message; None if all games have the same rules."""
+        """Instructions shown below a game's own system message; None if all games have the same
+        rules."""
         self._num_recorded = 0
         self._recorded: EpisodeRequest | None = None
         """The last game; None if it was not recorded."""
@@ -229,16 +230,16 @@ class _Games:
         """The expert's games by seed."""
         self._last: ScoredEpisode | None = None
         self._error: AgentRLError | None = None
-        """Error that ended the last game or its recording, if any."""
+        """The error that ended the last game or its recording, if any."""
         self._worker = Worker("games")
 
     def _instructions(self, translator: Translator) -> str:
-        """Return the instructions; a person always gets the rules and the answer format."""
+        """Return the instructions; a person is always shown the rules and the reply format."""
         instructions = translator.instructions()
         if instructions or not self._is_human:
             return instructions
         settings = self._env.settings
-        # Such a model is trained without instructions, but a person cannot guess the rules.
+        # A model may be trained without instructions, but a person cannot guess the rules.
         if settings.translator_kwargs.get("instruct") is False:
             instructed = {**settings.translator_kwargs, "instruct": True}
             env = resolve_env(replace(settings, translator_kwargs=instructed))
@@ -256,7 +257,7 @@ class _Games:
         self._interface.show_message(message)
 
     async def play(self, seed: int) -> ScoredEpisode:
-        """Play until no further game is requested, and return the last recorded game."""
+        """Play until no more games are requested, and return the last recorded game."""
         env, interface = self._env, self._interface
         try:
             translator = open_translator(env)
@@ -266,7 +267,8 @@ class _Games:
                 self._added_to_system = _answer_format(translator) if self._is_human else ""
             if self._is_human:
                 interface.show_inputs(available_inputs(translator))
-                # Undo replays all turns but the last, which only works if the game repeats.
+                # Undo replays all turns except the last, which only works if the game is
+                # deterministic.
                 spec = gymnasium.registry.get(env.registration.id)
                 if spec is not None and spec.nondeterministic:
                     interface.disable_undo(f"{env.id} is registered as nondeterministic")
@@ -314,7 +316,8 @@ class _Games:
             if not isinstance(player, HumanPolicy):
                 await self._record(request, episode)
                 return []
-            if abandoned is not None and not player.has_caught_up:  # else its turns would be lost
+            # Record the abandoned game if the undo failed, because its turns would be lost.
+            if abandoned is not None and not player.has_caught_up:
                 await self._record(request, abandoned)
                 request = replace(request, group=self._num_recorded)
             if not player.undo_requested:
@@ -338,9 +341,12 @@ class _Games:
             return WatchedPolicy(player, self._show_message, interface.is_stopping)
 
         def differs(turn: int) -> None:
-            reason = f"the same actions led to another screen in turn {turn}: not repeatable"
+            reason = (
+                f"the same actions led to a different screen in turn {turn}, so the game is not "
+                "deterministic"
+            )
             interface.disable_undo(reason)
-            interface.show_error(f"Undo failed: {reason}. Play on from here.")
+            interface.show_error(f"Undo failed: {reason}. Continue from here.")
 
         # Use a separate translator, because the episode's translator keeps episode state.
         reader = open_translator(self._env, rollouts.engines.resize_of)
@@ -376,7 +382,8 @@ class _Games:
         scored: ScoredEpisode | None = None
         self._recorded = request if episode is not None else None
         if episode is not None:
-            # If an abandoned game was recorded in between, the episode number has changed.
+            # If an abandoned game has been recorded in the meantime, the episode number has
+            # changed.
             episode = replace(episode, id=request.id, group=request.group_id)
             scored, self._error = await self._rollouts.record(request, episode)
             self._last = scored
@@ -384,7 +391,7 @@ class _Games:
         self._interface.end_game(scored, str(self._error or ""))
 
     async def _ask_for_next(self) -> int | None:
-        """Return the seed of the next game. Meanwhile, the expert plays the current game.
+        """Return the seed of the next game; meanwhile, the expert plays the current game.
 
         Raises:
             UndoRequested: the person undoes the last turn.
@@ -404,7 +411,7 @@ class _Games:
             return
         if not self._is_human or _EXPERT not in self._env.players:
             return
-        # After an undo, the seed is repeated, but the expert has already played it.
+        # After an undo, the seed is played again, but the expert has already played it.
         if last.seed not in self._of_expert:
             request = replace(last, label=_EXPERT)
             try:
@@ -423,7 +430,7 @@ class _Games:
 
 
 def _answer_format(translator: Translator) -> str:
-    """Return the format of a person's answers; empty if the translator does not describe it."""
+    """Return the format of a person's replies; empty if the translator does not describe it."""
     how: Callable[[], str] | None = getattr(translator, "answer_format", None)
     return "" if how is None else strip_tags(how())
 
@@ -443,7 +450,7 @@ def _shown_to_both(
 
 
 def _reader(translator: Translator, interface: PlayInterface) -> Callable[[], str | None]:
-    """Return a function that asks until the input is an action; tags are optional."""
+    """Return a function that asks for input until it is a valid action; tags are optional."""
 
     def ask() -> str | None:
         while (said := interface.read_input()) is not None:
@@ -457,7 +464,7 @@ def _reader(translator: Translator, interface: PlayInterface) -> Callable[[], st
 
 
 class WatchedPolicy:
-    """A policy whose messages are shown before it answers, and whose episodes may be stopped."""
+    """A policy whose messages are shown before it replies, and whose episodes can be stopped."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Evaluation suites: named lists of tasks that models play, each reported separately."""
+"""Evaluation suites: named lists of tasks, each reported separately."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -16,41 +16,41 @@ _EPISODES = 20
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class SuiteTask:
-    """A suite's environment or data set, with its number of episodes and its metric."""
+    """One task of a suite: an environment or data set, the number of episodes, and the metric."""
 
     name: str
     """Name of the row in the report, such as `two digits`."""
     env: str | None = None
-    """Environment, like `env.id`; None for levels of the job's own environment."""
+    """Environment, as in `env.id`; None for levels of the job's own environment."""
     kwargs: dict[str, Any] = field(default_factory=dict)
-    """Arguments like `env.kwargs`; without `env`, they are added to the job's."""
+    """Arguments as in `env.kwargs`; without `env`, they are added to the job's."""
     translator_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Arguments like `env.translator_kwargs`, added to the job's if it plays the same
+    """Arguments as in `env.translator_kwargs`, added to the job's if it plays the same
     environment."""
     episodes: int | None = None
     """Number of different episodes: held-out seeds, or questions of a data set. None for all
     questions of a data set, or 20 seeds of any other environment."""
     samples: int = 1
-    """How often each episode is played, for pass@k."""
+    """Number of times that each episode is played, for pass@k."""
     first_seed: int | None = None
     """First of the consecutive held-out seeds; None for `eval.first_seed`."""
     max_turns: int | None = None
-    """Limit like `env.max_turns`; None for the job's."""
+    """Limit as in `env.max_turns`; None uses the job's."""
     max_new_tokens: int | None = None
-    """Limit like `rollout.max_new_tokens`; None for the job's."""
+    """Limit as in `rollout.max_new_tokens`; None uses the job's."""
     temperature: float | None = None
-    """Temperature like `rollout.temperature`; 0 always takes the most probable token. None for the
-    job's temperature."""
+    """Temperature as in `rollout.temperature`; 0 always takes the most probable token. None uses
+    the job's temperature."""
     rewards: list[RewardConfig] | None = None
-    """Reward functions like `rewards`. None for the environment's own reward if `env` is set, else
-    for the job's rewards."""
+    """Reward functions as in `rewards`. None uses the environment's own reward if `env` is set,
+    else the job's rewards."""
     metric: str | None = None
     """The metric to compare, such as `reward` or `reward/accuracy` (a component). An episode passes
-    if its metric is at least 1. None for the first available metric of `success`, `won` and
+    if its metric is at least 1. None uses the first available metric of `success`, `won` and
     `accuracy`, or else the reward."""
     category: str | None = None
-    """Results are also reported by this column of the data set, or key of the environment's first
-    info; `a.b` is key b of the object in a."""
+    """Column of the data set, or key of the environment's first info, by which results are also
+    reported; `a.b` is key b of the object in a."""
 
     def check(self) -> None:
         """Check the numbers.
@@ -61,28 +61,29 @@ class SuiteTask:
         for name in ("episodes", "samples", "max_turns", "max_new_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ConfigError(f"{self.name!r} has {name}={value}; at least 1")
+                raise ConfigError(f"{self.name!r}: {name}={value} must be at least 1")
         if self.temperature is not None and self.temperature < 0:
-            raise ConfigError(f"{self.name!r} has temperature={self.temperature}; at least 0")
+            raise ConfigError(f"{self.name!r}: temperature={self.temperature} must be at least 0")
 
     def applied_to(self, config: Config, greedy: bool = False) -> Config:
-        """Return the job's configuration with this task to evaluate, identically for all models.
+        """Return the job's configuration for evaluating this task in the same way for all models.
 
         Keeps the job's history and, in the job's own environment, the other prompt settings.
 
         Args:
             config: the job.
-            greedy: the model takes its most probable token, whatever the temperature.
+            greedy: the model takes its most probable token, regardless of the temperature.
 
         Raises:
-            ConfigError: the environment does not accept the arguments, or samples would be equal.
+            ConfigError: the environment does not accept the arguments, or all samples would be
+                equal.
         """
         if self.samples > 1 and (greedy or self.temperature == 0):
             raise ConfigError(
-                f"samples={self.samples}: greedy replies are all equal; set samples=1, or a "
+                f"samples={self.samples}: all greedy replies are the same; set samples=1, or a "
                 "temperature above 0"
             )
-        # `mixture` and `eval.kwargs` of the job would make models play different tasks.
+        # With the job's `mixture` and `eval.kwargs`, models would play different tasks.
         rollout = config.rollout
         env = self.env_of(config.env, config.eval)
         return replace(
@@ -108,7 +109,8 @@ class SuiteTask:
         max_turns = self.max_turns or env.max_turns
         if self.env is None:
             inherited = {**env.kwargs, **evaluation.kwargs}
-        elif self.env == env.id:  # the job decides how the model is prompted, but not what it plays
+        elif self.env == env.id:
+            # The job determines how the model is prompted, but not what it plays.
             inherited = {}
         else:
             return EnvConfig(
@@ -138,14 +140,14 @@ def _num_episodes(env: EnvConfig, wanted: int | None) -> int:
 
 
 class EvaluationSuite(ABC):
-    """A list of tasks that is evaluated as a whole, with `eval.suite` or `--suite`."""
+    """A list of tasks that are evaluated together, with `eval.suite` or `--suite`."""
 
     folder: ClassVar[str | None] = None
     """Additional folder to search for files named by the tasks."""
 
     @abstractmethod
     def tasks(self) -> Sequence[SuiteTask]:
-        """Return the tasks, each with a unique name; every call must return the same tasks."""
+        """Return the tasks, which have unique names and are the same in every call."""
 
 
 def tasks_of(name: str, suite: type[EvaluationSuite] | None = None) -> list[SuiteTask]:
@@ -156,13 +158,13 @@ def tasks_of(name: str, suite: type[EvaluationSuite] | None = None) -> list[Suit
         suite: the suite of that name, if already open.
 
     Raises:
-        ConfigError: there is no such suite, it fails, or its tasks are invalid.
+        ConfigError: the suite does not exist or fails, or its tasks are invalid.
     """
     cls: type[EvaluationSuite] = SUITE.resolve(name) if suite is None else suite
-    with boundary(ConfigError, f"eval.suite={name}: its tasks fail"):
+    with boundary(ConfigError, f"eval.suite={name}: tasks() fails"):
         tasks = list(cls().tasks())
     if not tasks:
-        raise ConfigError(f"eval.suite={name}: it has no tasks")
+        raise ConfigError(f"eval.suite={name}: the suite has no tasks")
     names = [task.name for task in tasks]
     if twice := next((one for one in names if names.count(one) > 1), None):
         raise ConfigError(f"eval.suite={name}: two tasks are named {twice!r}")

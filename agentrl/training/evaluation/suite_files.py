@@ -57,7 +57,7 @@ def read_suite(path: Path) -> type[EvaluationSuite]:
     about, given = tree.get("about", ""), tree.get("tasks")
     defaults = {} if tree.get("defaults") is None else tree["defaults"]
     if not isinstance(about, str):
-        raise ConfigError(f"{path.name}: about: must be text, not {about!r}")
+        raise ConfigError(f"{path.name}: about: must be a string, not {about!r}")
     if not isinstance(given, list) or not given:
         raise ConfigError(f"{path.name}: tasks: must be a list of mappings, not {given!r}")
     for where, one in (("defaults", defaults), *((f"tasks[{i}]", t) for i, t in enumerate(given))):
@@ -66,13 +66,13 @@ def read_suite(path: Path) -> type[EvaluationSuite]:
     # Packaged suites use only Hub data and packaged rewards, so they need no folder.
     is_packaged = path.parent == _PACKAGED.resolve()
     folder = None if is_packaged else str(path.parent.absolute())
-    if folder is not None and folder not in sys.path:  # its data and rewards may be there
+    if folder is not None and folder not in sys.path:  # the suite's data and rewards may be there
         sys.path.append(folder)
     tasks = [
         _task(f"{path.name}: tasks[{i}]", _beside(path, {**defaults, **task}))
         for i, task in enumerate(given)
     ]
-    # Create a class for each file: extension points return classes, as for users' Python suites.
+    # Create a class for each file, because extension points return classes.
     members = {"__doc__": about.strip(), "__module__": __name__}
     return type(path.stem, (FileSuite,), {**members, "found": tuple(tasks), "folder": folder})
 
@@ -92,27 +92,35 @@ def _task(where: str, given: Mapping[str, Any]) -> SuiteTask:
     settings = _with_data(where, given) if "data" in given else dict(given)
     _check_keys(where, settings, (*_TASK_KEYS, "data"))
     if settings.get("name") is None:
-        raise ConfigError(f"{where}: it has no name")
+        raise ConfigError(f"{where}: has no name")
     settings["rewards"] = _rewards(where, settings.get("rewards"))
-    plain = {**settings, "rewards": None}  # rewards are checked with more specific messages
+    plain = {
+        **settings,
+        "rewards": None,
+    }  # rewards are checked separately, with more specific messages
     if (mistyped := find_mistyped(plain, SuiteTask)) is not None:
         raise ConfigError(f"{where}: {': '.join(mistyped)}")
-    for name, convert in _NUMBERS.items():  # as in other configurations, text may spell a number
+    for (
+        name,
+        convert,
+    ) in _NUMBERS.items():  # as in other configurations, a string may spell a number
         if settings.get(name) is not None:
             settings[name] = convert(settings[name])
     return SuiteTask(**{**settings, "name": str(settings["name"])})
 
 
 def _with_data(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn a task on a data set into a task of the question environment."""
+    """Convert a task on a data set to a task of the question environment."""
     if "env" in given:
-        raise ConfigError(f"{where}: env and data exclude each other: data means {_QUESTIONS}")
+        raise ConfigError(
+            f"{where}: env and data cannot both be set, because data implies env={_QUESTIONS}"
+        )
     env = resolve_env(EnvConfig(id=_QUESTIONS))
     asks, translates = env.parameters, named_parameters(load(env.registration.translator))
     _check_keys(where, given, (*_TASK_KEYS, *asks, *translates))
     own = {key: value for key, value in given.items() if key in _TASK_KEYS}
     kwargs = {key: value for key, value in given.items() if key in asks and key not in own}
-    # `_check_keys` knows all keys, so any that the environment does not take are the translator's.
+    # `_check_keys` has checked all keys, so those that the environment lacks are the translator's.
     others = given.keys() - own.keys() - kwargs.keys()
     return {
         "max_turns": 1,

@@ -21,15 +21,15 @@ from agentrl.training.evaluation.held_out import Evaluation
 from agentrl.training.evaluation.suite import SuiteTask
 
 RESULTS, RESULT = "results.json", "result.json"
-"""Result file of a whole evaluation, in its folder; and of a task, in its episodes' folder."""
+"""Names of the result files: of a whole evaluation, and of a task (in its episodes' folder)."""
 _SHARES = ("success", "won", "accuracy")
-"""Metrics that measure how successful an episode was; the first available metric is compared."""
+"""Metrics of an episode's success; models are compared by the first available one."""
 _DIGITS = 6
 
 
 @dataclass(kw_only=True, frozen=True)
 class TaskResult:
-    """Result of a model in a task."""
+    """Result of a model on a task."""
 
     model: str
     """Name of the model on the command line, such as `runs/NAME@best`."""
@@ -37,13 +37,13 @@ class TaskResult:
     task: str
     metric: str
     passes: bool
-    """Whether the metric decides if an episode passes, by being at least 1."""
+    """True if an episode passes when its metric is at least 1."""
     settings: str
-    """Key of the environment and settings; results with equal keys may be compared."""
+    """Key of the environment and settings; results with equal keys are comparable."""
     samples: int
-    """How often each seed was played."""
+    """Number of times that each seed was played."""
     void: int
-    """Number of failed episodes, which the estimates leave out."""
+    """Number of failed episodes, which are excluded from the estimates."""
     seconds: float
     run: str
     """Folder of the recorded episodes, relative to the evaluation's folder."""
@@ -63,13 +63,14 @@ class TaskResult:
 
     @cached_property
     def by_seed(self) -> dict[int, float]:
-        """Mean of each seed's episodes: seeds are independent, but samples of a seed are not."""
+        """Mean over the samples of each seed; only seeds are independent of each other."""
         return {seed: sum(values) / len(values) for seed, values in self.values.items()}
 
     @cached_property
     def score(self) -> Estimate:
         """Mean over seeds, with its confidence interval."""
-        # Samples of a seed are alike; counting each separately would make the interval too narrow.
+        # Samples of a seed are correlated, so counting each separately would make the interval too
+        # narrow.
         return estimate(list(self.by_seed.values()), are_shares=self.metric in _SHARES)
 
     @cached_property
@@ -77,7 +78,7 @@ class TaskResult:
         """pass@k by k, over seeds with at least k valid samples; empty without `passes`."""
         found = {}
         for k in ks_of(self.samples) if self.passes else ():
-            # With void samples, a seed may have fewer than k samples: pass@k is undefined.
+            # If samples are void, a seed may have fewer than k, and its pass@k is undefined.
             enough = [values for values in self.values.values() if len(values) >= k]
             rates = [pass_at_k(len(v), sum(one >= 1 for one in v), k) for v in enough]
             if rates:
@@ -86,7 +87,7 @@ class TaskResult:
 
     @cached_property
     def by_category(self) -> dict[str, "TaskResult"]:
-        """Split the result by the seeds' category; `void` is not counted by category."""
+        """Split the result by the category of the seeds; `void` is not split."""
         found = {}
         for category in sorted(set(self.categories.values()), key=_natural):
             seeds = {s for s, c in self.categories.items() if c == category and s in self.values}
@@ -110,7 +111,7 @@ class TaskResult:
             AttributeError, KeyError, TypeError, ValueError: `tree` is not a result.
         """
         own = {field.name: tree[field.name] for field in fields(cls)}
-        # JSON turns the seeds into text.
+        # In JSON, the seeds are strings.
         own["values"] = {int(seed): list(map(float, v)) for seed, v in own["values"].items()}
         own["categories"] = {int(seed): str(c) for seed, c in own["categories"].items()}
         if not own["values"] or not all(own["values"].values()):
@@ -132,7 +133,7 @@ class Difference:
 def result_of(
     task: SuiteTask, found: Evaluation, *, model: str, suite: str, settings: str, run: str
 ) -> TaskResult:
-    """Make a task's result from its evaluation.
+    """Compute a task's result from its evaluation.
 
     Args:
         task: the evaluated task.
@@ -147,11 +148,11 @@ def result_of(
     """
     known = next((name for name in _SHARES if name in found.metrics), None)
     metric = task.metric or known or "reward"
-    # A mean over only those episodes that have the metric would not be comparable between models.
+    # A mean over only the episodes that have the metric would not be comparable between models.
     for row in (row for rows in found.samples.values() for row in rows):
         if metric not in row:
             raise ConfigError(
-                f"metric={metric}: an episode of {task.name!r} has no such metric. It has "
+                f"metric={metric}: an episode of {task.name!r} lacks this metric. It has "
                 f"{', '.join(row)}"
             )
     return TaskResult(
@@ -173,10 +174,10 @@ def result_of(
 
 
 def differences(results: Sequence[TaskResult]) -> list[Difference]:
-    """Compare each model with the first in each task that both have played, paired by seed.
+    """Compare each model with the first one on each task that both have played, paired by seed.
 
     Raises:
-        ConfigError: two results of a task do not come from the same settings.
+        ConfigError: two results of a task come from different settings.
     """
     found = []
     first = {(r.suite, r.task): r for r in reversed(results)}
@@ -186,11 +187,11 @@ def differences(results: Sequence[TaskResult]) -> list[Difference]:
             continue
         if (one.settings, one.metric) != (other.settings, other.metric):
             raise ConfigError(
-                f"{one.suite}, {one.task!r}: {other.model} and {one.model} did not play the same, "
-                f"so their results cannot be compared: {other.settings} ({other.metric}) and "
-                f"{one.settings} ({one.metric})"
+                f"{one.suite}, {one.task!r}: {other.model} and {one.model} played with different "
+                f"settings, so their results cannot be compared: {other.settings} ({other.metric}) "
+                f"and {one.settings} ({one.metric})"
             )
-        # Pair by seed, because seeds differ more in difficulty than models do in skill.
+        # Pair by seed, because seeds differ more in difficulty than models do in performance.
         shared = [one.by_seed[s] - mean for s, mean in other.by_seed.items() if s in one.by_seed]
         if shared:
             found.append(
@@ -203,7 +204,7 @@ def differences(results: Sequence[TaskResult]) -> list[Difference]:
 
 
 def means(results: Iterable[TaskResult]) -> dict[tuple[str, str], float]:
-    """Return each suite's and model's mean over its tasks, if several share one metric."""
+    """Return the mean over tasks by suite and model, if there are several with the same metric."""
     by_model: dict[tuple[str, str], list[TaskResult]] = {}
     for one in results:
         by_model.setdefault((one.suite, one.model), []).append(one)
@@ -231,8 +232,8 @@ def tree_of(results: Sequence[TaskResult]) -> dict[str, Any]:
 def read_results(paths: Sequence[Path]) -> list[TaskResult]:
     """Read the results of several evaluations, given as folders or `results.json` files.
 
-    An evaluation without a suite is a single task, named after its environment. If files have
-    models of the same name, the folder's name is appended.
+    An evaluation without a suite is a single task, named after its environment. If models in
+    several files have the same name, the folder's name is appended.
 
     Raises:
         ConfigError: a file does not exist or is damaged.
@@ -260,18 +261,18 @@ def _read(file: Path) -> list[TaskResult]:
         if is_folder and (recorded := _recorded(file.parent)) is not None:
             return [recorded]
         raise ConfigError(
-            f"{file}: no such file; name the folder of an evaluation, or the {RESULTS} of one"
+            f"{file}: no such file; give the folder of an evaluation, or its {RESULTS}"
         ) from None
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         why = f": {error}" if isinstance(error, OSError | ValueError) else ""
-        raise ConfigError(f"{file}: cannot be read as results of suites{why}") from error
+        raise ConfigError(f"{file}: cannot be read as suite results{why}") from error
 
 
 def _recorded(run: Path) -> TaskResult | None:
     """Read an evaluation without a suite from its episodes; None if the folder has none."""
     recorded = Run(run)
     summary = recorded.summary
-    # Only evaluations name a policy; a training run's episodes come from many model versions.
+    # Only evaluations record a policy; a training run's episodes come from many model versions.
     episodes = recorded.episodes() if "policy" in summary else []
     valid = [one for one in episodes if not one.outcome.void]
     if not valid:

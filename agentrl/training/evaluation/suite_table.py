@@ -1,4 +1,4 @@
-"""The table of a suite's results as text, for the terminal and for web pages."""
+"""Tables of suite results, for the terminal and for web pages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,16 +20,16 @@ class SuiteTable:
 
     suite: str
     about: str
-    """The metric, if all tasks share one."""
+    """Name of the metric, if all tasks have the same one."""
     table: ResultTable
     footnotes: Sequence[str]
 
 
 def suite_tables(results: Sequence[TaskResult]) -> list[SuiteTable]:
-    """Make a table for each suite, in the results' order.
+    """Make a table for each suite, in the order of the results.
 
     Raises:
-        ConfigError: two results of a task do not come from the same settings.
+        ConfigError: two results of a task come from different settings.
     """
     by_suite: dict[str, list[TaskResult]] = {}
     for one in results:
@@ -73,10 +73,10 @@ class _Layout:
     """Columns of a table."""
 
     first: str
-    """The model that the others are compared with."""
+    """The model that all others are compared with."""
     several: bool
     metrics: bool
-    """Whether tasks have different metrics."""
+    """True if tasks have different metrics."""
     ks: Sequence[int]
 
     @property
@@ -111,12 +111,12 @@ class _Layout:
 
 
 def _footnotes(results: Sequence[TaskResult], ks: Sequence[int]) -> list[str]:
-    """Explain how the intervals were computed and which episodes are left out."""
+    """Explain how the intervals were computed and which episodes are excluded."""
     methods = {one.score.method for one in results}
     compares = len({one.model for one in results}) > 1
     notes = []
     if "wilson" in methods:
-        notes.append("Intervals of shares of seeds: 95%, Wilson's score interval.")
+        notes.append("Intervals of proportions of seeds: 95%, Wilson's score interval.")
     if "t" in methods:
         notes.append("Intervals of means over seeds: 95%, Student's t.")
     if compares:

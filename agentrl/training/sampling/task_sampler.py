@@ -102,7 +102,7 @@ class TaskPool:
         sizes = [one.count or 1 for one in sets]
         if sum(sizes) > MAX_TASKS:
             raise ConfigError(
-                f"a sampler can distinguish at most {MAX_TASKS} tasks, but the job has {sum(sizes)}; "
+                f"a sampler can distinguish at most {MAX_TASKS} tasks, but there are {sum(sizes)}; "
                 "set sampling.pool, or sampling.name=uniform"
             )
         self._starts = np.cumsum([0, *sizes])

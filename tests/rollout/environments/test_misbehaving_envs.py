@@ -443,7 +443,7 @@ async def test_a_full_context_and_void_episodes_are_counted_in_evaluations(
     assert "2 episodes ended because their context was full" in caplog.text
     assert (by_script.void, by_script.void_causes) == (1, {"EnvError": 1})
     assert by_script.summary()["void/EnvError"] == 1
-    assert "1 episodes were void (1 x EnvError); 1 of them could not be replayed" in caplog.text
+    assert "1 episodes were void (1 x EnvError); 1 of them could not be played again" in caplog.text
 
 
 @pytest.mark.slow

@@ -162,7 +162,7 @@ def test_the_command_prints_and_compares(capsys, monkeypatch) -> None:
     assert max(map(len, table.splitlines())) <= 80
     assert "minus random (one)" in table
     assert cli.run(["compare", "runs/one", "runs"]) == 2
-    assert "name the folder of an evaluation" in capsys.readouterr().err
+    assert "give the folder of an evaluation" in capsys.readouterr().err
 
 
 def test_results_of_different_settings_are_not_compared(capsys) -> None:
@@ -173,7 +173,7 @@ def test_results_of_different_settings_are_not_compared(capsys) -> None:
         played("mine.yaml", overrides=[f"run.name={name}"])
     assert cli.run(["compare", "runs/one", "runs/two"]) == 2
     said = capsys.readouterr().err
-    assert "did not play the same" in said
+    assert "played with different settings" in said
     assert "random (one)" in said
 
 
@@ -239,7 +239,7 @@ def test_a_model_that_has_changed_is_not_mixed_with_what_it_was(tiny_vlm, capsys
     assert cli.run(command) == 0
     Path("model/model.safetensors").touch()
     assert cli.run(["eval", "runs/it", "--resume"]) == 2
-    assert "model has changed since" in capsys.readouterr().err
+    assert "model has changed in the meantime" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_model_that_has_changed_is_not_mixed_with_what_it_was(tiny_vlm, capsys
         ),
         (
             "[{name: a, data: rows.jsonl, category: kin}]",
-            "category=kin: no row has it (did you mean 'kind'?)",
+            "category=kin: no row has this column (did you mean 'kind'?)",
         ),
         ("[{name: a, rewards: [lost.py:f]}]", "lost.py: no such file"),
     ],
@@ -275,12 +275,15 @@ def test_a_mistake_is_found_before_anything_is_played(tasks: str, reason: str) -
         (["frozen_lake", "--samples", "2"], "--suite is missing"),
         (["Qwen/Qwen2.5-VL-3B-Instruct"], "--suite is missing"),
         (["frozen_lake", "--suite", LAKES, "--demos"], "omit --demos, because a suite is"),
-        (["frozen_lake", "frozen_lake", "--suite", LAKES], "frozen_lake is named twice"),
+        (["frozen_lake", "frozen_lake", "--suite", LAKES], "frozen_lake is listed twice"),
         (["frozen_lake", "--suite", LAKES, "--episodes", "0"], "episodes=0: must be at least 1"),
-        (["frozen_lake", "sokoban", "--suite", "own.yaml", "--policy", "random"], "not play the"),
+        (
+            ["frozen_lake", "sokoban", "--suite", "own.yaml", "--policy", "random"],
+            "play with different",
+        ),
         (["Qwen/Qwen2.5-VL-3B-Instruct", "--suite", "own.yaml"], "is only a model; add env.id"),
-        (["data.yaml", "--policy", "random"], "(section sft) and names no environment to play"),
-        (["data.yaml", "--suite", "own.yaml"], "data.yaml learns from a data set"),
+        (["data.yaml", "--policy", "random"], "(section sft) and has no environment to play"),
+        (["data.yaml", "--suite", "own.yaml"], "data.yaml trains on a data set"),
         (["frozen_lake", "--suite", "minigame"], "did you mean 'minigames'"),
     ],
 )

@@ -68,10 +68,10 @@ def test_a_task_of_a_data_set_takes_the_arguments_of_its_environment_and_transla
         ("task: []", "unknown key 'task' (did you mean 'tasks'?)"),
         ("tasks: []", "tasks: must be a list of mappings"),
         ("tasks: [lakes]", "tasks[0]: must be a mapping, not 'lakes'"),
-        ("tasks: [{env: Snake-v0}]", "tasks[0]: it has no name"),
+        ("tasks: [{env: Snake-v0}]", "tasks[0]: has no name"),
         ("tasks: [{name: a, sampels: 2}]", "('a'): unknown key 'sampels' (did you mean 'samples'"),
         ("tasks: [{name: a, data: x, grad: exact}]", "'grad' (did you mean 'grade'?)"),
-        ("tasks: [{name: a, data: x, env: QA-v0}]", "env and data exclude each other"),
+        ("tasks: [{name: a, data: x, env: QA-v0}]", "env and data cannot both be set"),
         ("tasks: [{name: a, samples: many}]", "samples: must be a whole number, not 'many'"),
         ("tasks: [{name: a, samples: 0}]", "'a' has samples=0; at least 1"),
         ("tasks: [{name: a, kwargs: 3}]", "kwargs: must be a mapping"),
@@ -125,7 +125,7 @@ def test_a_data_set_is_played_as_a_whole_and_no_question_twice(folder) -> None:
 def test_greedy_replies_are_not_sampled_several_times() -> None:
     for task, greedy in ((SuiteTask(name="x", samples=2), True),
                          (SuiteTask(name="x", samples=2, temperature=0.0), False)):  # fmt: skip
-        with pytest.raises(ConfigError, match="greedy replies are all equal"):
+        with pytest.raises(ConfigError, match="all greedy replies are the same"):
             task.applied_to(Config(), greedy)
 
 

@@ -60,7 +60,7 @@ def test_results_survive_their_file_and_keep_distinct_names(tmp_path: Path) -> N
     damaged = json.loads((tmp_path / "x" / "results.json").read_text())
     del damaged["results"][0]["values"]
     (tmp_path / "x" / "results.json").write_text(json.dumps(damaged))
-    with pytest.raises(ConfigError, match="cannot be read as results of suites"):
+    with pytest.raises(ConfigError, match="cannot be read as suite results"):
         read_results([tmp_path / "x"])
 
 

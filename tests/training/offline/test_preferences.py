@@ -243,7 +243,7 @@ def test_bad_settings_are_refused(folder, section, setting, said):
 def test_a_run_is_resumed_only_by_the_command_that_started_it(learned, folder):
     section, trained = learned
     with pytest.raises(
-        ConfigError, match=rf"is a run of agentrl {TRAINERS[section][0]}: resume it"
+        ConfigError, match=rf"is a run of agentrl {TRAINERS[section][0]}; resume it"
     ):
         agentrl.sft("", resume=trained.path)
     with pytest.raises(ConfigError, match=rf"resume it with agentrl {TRAINERS[section][0]} --resu"):

@@ -300,7 +300,7 @@ def test_bad_settings_are_refused(job, setting, said):
 
 def test_the_default_environment_is_not_played_for_lack_of_one(learned, capsys):
     assert cli.run(["eval", str(learned.path)]) == 2
-    assert f"{learned.path} learns from a data set" in capsys.readouterr().err
+    assert f"{learned.path} trains on a data set" in capsys.readouterr().err
     played = ["env.id=FrozenLake-v1", f"run.dir={learned.path.parent}", "rollout.launcher=local"]
     assert cli.run(["eval", str(learned.path), "--policy=random", "--episodes=1", *played]) == 0
 

@@ -142,7 +142,7 @@ def test_job_goes_on_after_one_of_two_tensor_parallel_ranks_was_killed_and_then_
         process.kill()
     assert process.returncode == 0, output[-3000:]
     assert "of the learner died" in output
-    assert "saved the warm start, no training step yet; steps 1 to 2 are repeated" in output
+    assert "saved the warm start, but no training steps yet; steps 1 to 2 are repeated" in output
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["restarts"], summary["steps"]) == (1, 4)
     (restart,) = json.loads((run / "state.json").read_text())["restarts"]
