@@ -6,14 +6,14 @@ Run jobs
     dpo              train a model on pairs of answers
     train_reward_model
                      train a reward model on pairs of answers
-    run_pipeline     run several jobs, one after the other
+    run_pipeline     run several jobs in sequence
     infer            answer the rows of a data set with a model
     evaluate         play episodes on held-out seeds: an `Evaluation`
     load_config      a `Config` from a YAML file or packaged name, with overrides
     Config           all settings of a job, by section
 
 Environments
-    register         add an environment under an id of its own
+    register         register an environment under an id
     make             create an environment
     make_translator  create its translator
     Translator       turns observations into messages, and replies into actions
@@ -36,7 +36,7 @@ Phones
 Errors
     AgentRLError     base of all errors: ConfigError, ActionError, WorldError
 
-Importing this package loads neither torch nor Ray; each name is resolved on first use.
+Importing this package loads neither torch nor Ray; names are resolved on first use.
 """
 
 import os
@@ -95,8 +95,8 @@ __all__ = [
     "train_reward_model",
 ]
 
-# Set this before torch is loaded: otherwise its threads spin while waiting, and on a machine whose
-# cores also run phones and an engine, they would mostly wait for each other.
+# Set this before torch is loaded. Otherwise, its threads spin while waiting, and compete for the
+# cores of a machine that also runs phones and an engine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 broken_torchvision.PatchOnImport.install()

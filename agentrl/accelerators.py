@@ -1,6 +1,6 @@
-"""This process's accelerators, of any make: CUDA, ROCm, Ascend, XPU.
+"""This process's accelerators, from any vendor: CUDA, ROCm, Ascend, XPU.
 
-No other module checks for CUDA. Vendors' plug-ins, such as `torch_npu`, add their devices to
+No other module checks for CUDA. Vendor plug-ins, such as `torch_npu`, add their devices to
 `torch.accelerator` when torch is imported.
 """
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 RAY_RESOURCES = ("GPU", "NPU", "TPU", "HPU")
 """Ray's resource names for accelerators; NVIDIA, AMD and Intel devices are `GPU`."""
 _ASK_S = 300.0
-"""Seconds that a process importing torch may take on a busy machine."""
+"""Deadline in seconds for a process that imports torch, generous for a busy machine."""
 _ASK_DRIVER_S = 10.0
 _HIDES = ("_VISIBLE_DEVICES", "_VISIBLE_MODULES", "_VISIBLE_CHIPS", "_DEVICE_SELECTOR")
-"""Suffixes of variables that restrict a process to some of a machine's accelerators."""
+"""Suffixes of environment variables that restrict a process to some of the accelerators."""
 _KERNEL_MODULES = {"NVIDIA": "nvidia", "AMD": "amdgpu"}
 
 
@@ -54,14 +54,14 @@ def device(number: int = 0) -> torch.device:
 
 
 def is_cuda() -> bool:
-    """Whether there are accelerators that torch calls `cuda`, as it does for NVIDIA and AMD."""
+    """Return whether torch calls the accelerators `cuda`, as it does for NVIDIA and AMD."""
     return device().type == "cuda"
 
 
 def free_share() -> float:
     """Return the smallest fraction of free memory of any accelerator, between 0 and 1.
 
-    Measured in a separate process, because a process that asks keeps some memory itself.
+    Measured in a separate process, because the query allocates some memory on the accelerator.
     """
     asks = "import torch; a = torch.accelerator; "
     asks += "print(min(f / t for f, t in map(a.get_memory_info, range(a.device_count()))))"
@@ -157,7 +157,7 @@ def of_machine(deadline_s: float = _ASK_S) -> MachineAccelerators:
         deadline_s: deadline of that process, which imports torch.
 
     Raises:
-        RuntimeError: the process failed, or did not end in time.
+        RuntimeError: the process failed or took too long.
     """
     asks = "import json; from agentrl import accelerators as a; "
     asks += "cards = [(a.name(k), a.memory(k)) for k in range(a.count())]; "

@@ -1,8 +1,8 @@
 """Processes that end together with the process that started them, including all descendants.
 
-This file is also a script: `supervised` puts it in front of a command. Linux hands an orphan to the
-nearest subreaper above it, so the supervisor finds all descendants of the command below itself,
-even in separate sessions, as with browsers and daemons.
+This file is also a script: `supervised` puts it in front of a command. Linux reparents an orphan to
+its nearest ancestor that is a subreaper, so all descendants of the command stay below the
+supervisor, even in separate sessions, as with browsers and daemons.
 """
 
 import contextlib
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _KILL_S = 5.0
-"""Seconds that processes may take to end after SIGKILL: a device or file system may block them."""
+"""Seconds that processes may take to end after SIGKILL, as a device or file system can block
+them."""
 _SCAN_S = 0.01
 
 
 def supervised(command: Sequence[str]) -> list[str]:
     """Return a command that runs `command` under a supervisor, which ends with this process.
 
-    The new process ends with the exit code or signal of the command. When the command ends, the
-    new process gets SIGTERM, or this process ends (even by kill -9), the supervisor kills the
-    command and all its descendants. On systems other than Linux, the command is returned unchanged.
+    The new process exits with the exit code or signal of the command. The supervisor kills the
+    command and all its descendants when the command ends, the new process receives SIGTERM, or this
+    process ends (even by kill -9). On systems other than Linux, the command is returned unchanged.
 
     Args:
         command: begins with the full path of a program.
@@ -41,7 +42,7 @@ def supervised(command: Sequence[str]) -> list[str]:
 
 
 def start(command: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
-    """Start a command under a supervisor; see `supervised`. `end` ends it.
+    """Start a command under a supervisor; see `supervised`. Stop it with `end`.
 
     The command gets its own session, so Ctrl-C goes only to this process, which can then end the
     command in an orderly way.
@@ -65,7 +66,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def end_with_parent(number: int = signal.SIGKILL, parent: int | None = None) -> None:
-    """Make Linux send this process a signal when its parent ends, even by kill -9.
+    """Ask Linux to send this process a signal when its parent ends, even by kill -9.
 
     The signal is also sent when only the thread that started this process ends.
 
@@ -117,12 +118,12 @@ def descendants(pid: int) -> list[int]:
     found = list(children[pid])
     for one in found:
         found += children[one]
-    # Zombies count as parents: they keep their children until their last thread has ended.
+    # Zombies count as parents, because they keep their children until their last thread has ended.
     return [one for one in found if one not in zombies]
 
 
 def adopt_orphans() -> None:
-    """On Linux, remain the ancestor of all processes that will be started below this process."""
+    """On Linux, make this process adopt all orphans among its future descendants."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -137,7 +138,7 @@ def kill_descendants(pid: int) -> None:
 
 
 def _main(owner: int, command: Sequence[str]) -> NoReturn:
-    """Run the command under a supervisor, and end the same way as the command.
+    """Run the command under a supervisor, and exit in the same way as the command.
 
     The supervisor is a child of this process because Ray sends SIGKILL to the children of an
     exiting worker, which must not keep the supervisor from ending its descendants.
@@ -165,9 +166,9 @@ def _supervise(front: int, command: Sequence[str]) -> int:
         signal.signal(signal.SIGTERM, _interrupt_once)
         end_with_parent(signal.SIGTERM, front)
         child, ended = _start(command), 0
-        while ended != child:  # other ids are orphaned descendants
+        while ended != child:  # other ids are those of orphaned descendants
             ended, status = os.wait()
-        # Ignore SIGTERM from here on: it may arrive at the moment the command ends.
+        # Ignore SIGTERM from here on, because it may arrive at the moment the command ends.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except KeyboardInterrupt:
         status = int(signal.SIGTERM)
@@ -186,7 +187,7 @@ def _start(command: Sequence[str]) -> int:
     if child:
         return child
     try:
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores it
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         end_with_parent(parent=supervisor)

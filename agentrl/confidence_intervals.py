@@ -1,4 +1,4 @@
-"""Estimates from few episodes: pass@k, and 95% confidence intervals of means and differences."""
+"""Estimates from few episodes: pass@k, and 95% confidence intervals for means and differences."""
 
 import math
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ class Estimate:
     count: int
     """Number of independent values, such as seeds or questions."""
     low: float | None = None
-    """Lower end of the interval; None, like `high`, if the values do not reveal their spread."""
+    """Lower end of the interval; None, like `high`, if the spread cannot be estimated."""
     high: float | None = None
     method: str | None = None
     """`wilson`, `t`, or None without an interval."""
 
 
 def pass_at_k(num_samples: int, num_passed: int, k: int) -> float:
-    """Estimate without bias that at least one of k samples passes (arXiv:2107.03374, section 2.1).
+    """Return the unbiased estimate that any of k samples passes (arXiv:2107.03374, section 2.1).
 
     Args:
         num_samples: n, the number of samples drawn, at least k.
@@ -54,7 +54,7 @@ def estimate(values: Sequence[float], *, are_shares: bool = False) -> Estimate:
 
     Args:
         values: at least one value.
-        are_shares: whether values, and thus the interval, lie in [0, 1].
+        are_shares: True if values, and thus the interval, lie in [0, 1].
     """
     if all(value in (0.0, 1.0) for value in values):
         low, high = wilson_interval(int(sum(values)), len(values))
@@ -70,7 +70,7 @@ def wilson_interval(successes: float, of: float) -> tuple[float, float]:
     """Return the 95% score interval of a proportion (E. B. Wilson, 1927).
 
     The interval remains valid for few trials and for proportions near 0 and 1. Neither number needs
-    to be whole: dependent trials count as fewer.
+    to be an integer, because dependent trials count as fewer.
 
     Raises:
         ValueError: there are no trials, or more successes than trials.

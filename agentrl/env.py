@@ -22,17 +22,17 @@ from agentrl.text import did_you_mean, list_names
 from agentrl.types import Message, Observation
 
 TRANSLATOR = "agentrl.actions.space_translator:SpaceTranslator"
-"""Default translator of environments without their own."""
+"""Default translator for environments that do not have one."""
 
 
 class Translator(Protocol):
-    """All text of an environment: the model's input, and how its reply becomes an action.
+    """Converts an environment's observations to model input, and the model's replies to actions.
 
-    Further members are optional: `render_mode`, with which the environment is made;
+    Other members are optional: `render_mode`, with which the environment is made;
     `attach_env(env)`, called with the environment before its first reset; `begin_episode()`, called
-    before each reset; `answer_format()`, the part of the instructions that explains how to answer,
-    which a human player sees if the instructions are empty; `system_message(info)`, an episode's
-    system message given the info of its reset, instead of `instructions()`;
+    before each reset; `answer_format()`, the part of the instructions that explains the reply
+    format, which a human player sees if the instructions are empty; `system_message(info)`, an
+    episode's system message given the info from reset, which replaces `instructions()`;
     `preceding_messages(info)`, alternating earlier questions and replies that the first message
     continues, without their images, which come first in the observation; and `dialect`, an
     attribute that `env.dialect` replaces (`agentrl.actions.dialect`).
@@ -59,21 +59,21 @@ class Translator(Protocol):
 
 
 class Player(Protocol):
-    """A scripted player: replies as a model would, but knows the true state.
+    """A scripted player, which replies like a model, but knows the true state.
 
-    A player that plays on a screen may have an attribute `dialect`, which `env.dialect` replaces.
+    A player of screen environments may have an attribute `dialect`, which `env.dialect` replaces.
     """
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """Reply to the state described by `info`.
 
-        A player for which `info` is not enough takes a third argument, `observation`: the
-        environment's original observation, before the translator.
+        A player that needs more than `info` takes a third argument, `observation`: the
+        environment's original observation, before translation.
         """
 
 
 def takes_observation(player: Player) -> bool:
-    """Whether a player's `reply` has an argument `observation`."""
+    """Return whether a player's `reply` has a parameter `observation`."""
     return "observation" in inspect.signature(player.reply).parameters
 
 
@@ -87,7 +87,7 @@ def scripted_reply(
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class FirstObservation:
-    """Start of an episode, from an environment that knows all its episodes in advance.
+    """First observation of an episode, from an environment that knows all its episodes in advance.
 
     The environment yields these from a class method `first_observations(**kwargs)`, omitting the
     rows passed as `skip_rows`.
@@ -113,15 +113,15 @@ class EnvRegistration:
     translator: str = TRANSLATOR
     """`module:Class` of the translator; takes the keyword arguments of `env.translator_kwargs`."""
     players: Mapping[str, str] = field(default_factory=dict)
-    """Scripted players by name, each `module:Class`. The class may require no argument other than
-    `action_space`."""
+    """Scripted players by name, each `module:Class`. The class must not require any argument other
+    than `action_space`."""
     app: str | None = None
     """`module:Class` of the app that a phone must run; None for an environment without a phone."""
 
 
 _ENVS: dict[str, EnvRegistration] = {}
 _RANDOM = {"random": "agentrl.actions.random_player:RandomPlayer"}
-"""Players of environments with the default translator."""
+"""Players that all environments with the default translator have."""
 _REMOTE = "agentrl.rollout.environments.env_client:make_remote_env"
 _FOREIGN = {
     "http://": _REMOTE,
@@ -129,10 +129,10 @@ _FOREIGN = {
     "openenv://": "agentrl.rollout.environments.openenv_client:OpenEnvClient",
     "pettingzoo:": "agentrl.rollout.environments.pettingzoo_game:PettingZooGame",
 }
-"""Maps id prefixes to entry points, which get the rest of the id."""
+"""Maps id prefixes to entry points, which receive the rest of the id."""
 _PHONE_ARGUMENT = (
-    '. An environment registered with an app takes `device: str = "virtual"` and opens it by '
-    "agentrl.devices.open_device(device, apps=[...])"
+    '. An environment that is registered with an app must take `device: str = "virtual"` and open '
+    "it with agentrl.devices.open_device(device, apps=[...])"
 )
 
 
@@ -154,8 +154,8 @@ def register(
             `env.translator_kwargs`.
         players: scripted players, `{name: "module:Class"}`; the default translator always comes
             with a `random` player.
-        app: `module:Class` of the phone app it plays, if any.
-        **spec: further arguments of `gymnasium.register`.
+        app: `module:Class` of the phone app that the environment plays, if any.
+        **spec: other arguments of `gymnasium.register`.
     """
     known = gymnasium.registry.get(id)
     if known is None or known.entry_point != entry_point:  # a script may be imported twice
@@ -221,8 +221,8 @@ def _old_gym_hint(kind: Any) -> str:
         return ""
     version = "26" if "seed" in inspect.signature(kind.reset).parameters else "21"
     return (
-        f", but one of the old gym package: derive {kind.__name__} from gymnasium.Env, or wrap it "
-        f"in GymV{version}CompatibilityV0 of the package shimmy"
+        f", but an environment of the old gym package; derive {kind.__name__} from gymnasium.Env, "
+        f"or wrap it in GymV{version}CompatibilityV0 from the package shimmy"
     )
 
 
@@ -237,7 +237,7 @@ def translator_targets() -> dict[str, str]:
 
 
 def player_targets() -> dict[str, str]:
-    """Map each scripted player, as `ID/NAME`, to its `module:Class`; `random` suits any space."""
+    """Map scripted players, as `ID/NAME`, to their `module:Class`; `random` plays in any space."""
     return _RANDOM | {
         f"{entry.id}/{name}": target
         for entry in _builtin_envs()
@@ -268,17 +268,17 @@ def third_party_envs() -> dict[str, str]:
 
 
 def _why_unavailable(id: str) -> str:
-    """Say why an environment cannot be created, by creating Gymnasium's own or importing others."""
+    """Return why an environment cannot be created; only import environments of other packages."""
     point = gymnasium.spec(id).entry_point
     try:
         module = point if isinstance(point, str) else getattr(point, "__module__", "")
         if module.startswith("gymnasium."):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # for example, that a newer version exists
+                warnings.simplefilter("ignore")  # such as warnings that a newer version exists
                 gymnasium.make(id, disable_env_checker=True).close()
         elif isinstance(point, str):
             user_code.load(point)
-    except Exception as error:  # foreign modules may raise anything
+    except Exception as error:  # third-party modules may raise anything
         return str(error).partition("\n")[0] or type(error).__name__
     return ""
 
@@ -288,8 +288,9 @@ def _register_class(id: str, kind: Any) -> EnvRegistration:
     module = re.split(r"\W+", id.rpartition(":")[0].removesuffix(".py").strip("/"))
     own = f"{module[-1]}/{kind.__name__}-v0"
     if own in gymnasium.registry and gymnasium.registry[own].entry_point is not kind:
-        own = f"{'-'.join(module)}/{kind.__name__}-v0"  # another module's class has the short name
-        gymnasium.registry.pop(own, None)  # a file may be loaded again
+        # Another module has a class with this name.
+        own = f"{'-'.join(module)}/{kind.__name__}-v0"
+        gymnasium.registry.pop(own, None)  # a file may be loaded more than once
     if own not in gymnasium.registry:
         gymnasium.register(id=own, entry_point=kind)
     return EnvRegistration(id=own, entry_point=kind, players=_RANDOM)
@@ -314,17 +315,20 @@ def _gymnasium_env(name: str) -> EnvRegistration:
         known = "" if meant else f" agentrl has: {list_names(own)}."
         raise ConfigError(
             f"env.id: no environment {name!r} is registered{meant}.{_module_hint(name)}{known} "
-            "agentrl envs list --all shows all, also those of Gymnasium and of installed "
+            "`agentrl envs list --all` lists all, including those of Gymnasium and of installed "
             "packages. For your own environment, call agentrl.register(...) in its module, or "
-            "name its class as module:Class."
+            "give its class as module:Class."
         ) from error
     if spec.entry_point is None:
-        raise ConfigError(f"env.id: {name} can only be made as a vector environment")
+        raise ConfigError(
+            f"env.id: {name} can only be created as a vector environment, which agentrl does not "
+            "support"
+        )
     return EnvRegistration(id=spec.id, entry_point=spec.entry_point, players=_RANDOM)
 
 
 def _module_hint(name: str) -> str:
-    """Suggest naming the module of an id that a package registers on import."""
+    """Suggest adding the module to an id that a package registers on import."""
     space, _, rest = name.rpartition("/")
     module = {"ALE": "ale_py"}.get(space, space) or rest.partition("-")[0].lower()
     if not module.isidentifier():
@@ -334,10 +338,10 @@ def _module_hint(name: str) -> str:
     except (ImportError, ValueError):
         return ""
     if not is_installed and (command := extras.installation_of(module)) is not None:
-        return f" Environments of {module} need it to be installed: {command}."
+        return f" Environments of {module} require it to be installed; run: {command}."
     if not is_installed:
-        return f" If a package registers it, name that: MODULE:{name}." if "-v" in name else ""
-    return f" If the installed {module} registers it: {module}:{name}."
+        return f" If a package registers it, add its module: MODULE:{name}." if "-v" in name else ""
+    return f" If the installed {module} registers it, use {module}:{name}."
 
 
 def apps() -> list[str]:
@@ -352,8 +356,9 @@ def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -
 
     Args:
         id: as in `find_env`.
-        kwargs: arguments of the translator. If the default translator lacks arguments that describe
-            the environment, such as `action_space`, the environment is made to read them.
+        kwargs: arguments of the translator. If arguments of the default translator that describe
+            the environment, such as `action_space`, are missing, the environment is created to read
+            them.
 
     Raises:
         ConfigError: the environment does not exist, or its translator rejects the arguments.
@@ -421,6 +426,6 @@ def make_registered(
     except TypeError as error:
         why = message_of(error)
         fix = _PHONE_ARGUMENT if entry.app and "'device'" in why else ""
-        raise ConfigError(f"env.kwargs: {id} rejects them: {why}{fix}") from error
+        raise ConfigError(f"env.kwargs: {id} rejects the arguments: {why}{fix}") from error
     except (gymnasium.error.Error, ImportError) as error:  # such as a missing package
         raise ConfigError(f"env.id: {id} cannot be constructed: {message_of(error)}") from error

@@ -1,4 +1,4 @@
-"""All errors that agentrl raises on purpose.
+"""All error types that agentrl raises.
 
 ::
 
@@ -8,23 +8,23 @@
     │   └── EpisodeRemoved        the requested episode was pruned
     ├── ActionError           a reply without a valid action; costs a turn, never the episode
     ├── ClusterError          Ray did not start, or its cluster cannot be joined
-    ├── UnreliableReward      the running audit of a job's reward breaks its bound; ends the run
+    ├── UnreliableReward      the running audit of a job's reward exceeds its limit; ends the run
     ├── LearnerError          a learner rank failed, or training diverged; ends the run
     │   └── LearnerLost           a rank died or did not answer; resuming the run may help
     └── WorldError            an infrastructure failure; discards the episode, never a reward
         ├── DeviceError       a phone failed
-        │   ├── DeviceOffline     it is not connected (any more)
+        │   ├── DeviceOffline     it is not connected (anymore)
         │   ├── DeviceTimeout     it did not answer within its deadline
         │   ├── CaptureError      it returned no usable screenshot
         │   ├── LeaseLost         the lease has ended; another client may hold the phone
         │   ├── AppLeft           something covered the app, and not through the agent's action
         │   ├── AppNotInFront     an action was withheld because another app was in front
         │   ├── ScreenRotated     the screen rotated between a screenshot and the action on it
-        │   └── NoDevice          the pool has no phone to lease right now
-        │       └── PoolEmpty         and expects none: all its phones are in quarantine
+        │   └── NoDevice          the pool has no phone to lease at the moment
+        │       └── PoolEmpty         all phones of the pool have been in quarantine for too long
         ├── EnvError          an environment raised or broke its contract
         │   ├── EnvCrashed        its process ended or hung while it executed this call
-        │   └── EnvLost           its process was ended by another of its environments
+        │   └── EnvLost           another environment in the same process ended the process
         ├── EngineError       an engine failed or did not answer in time
         │   ├── EndpointRefused       a chat completions server answered with an error
         │   └── EndpointUnreachable   it cannot be reached, or the connection broke
@@ -46,11 +46,11 @@ _T = TypeVar("_T")
 
 
 class AgentRLError(Exception):
-    """Base class of all errors raised on purpose."""
+    """Base class of all errors that agentrl raises."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions are unpickled by calling their class with `args`, which fails if the
-        # constructor takes other arguments, as a user's class may.
+        # Unpickling calls an exception's class with `args`, which fails if its constructor takes
+        # other arguments, as the class of a user may.
         return _restore_error, (type(self), self.args, vars(self))
 
 
@@ -61,7 +61,7 @@ def _restore_error(kind: type[AgentRLError], args: tuple[Any, ...], state: dict[
 
 
 class ConfigError(AgentRLError):
-    """A user's mistake: the message names the setting, its value, and what to do."""
+    """A user's mistake; the message says which setting and value are wrong, and what to do."""
 
     def _render_traceback_(self) -> list[str]:
         """Return the message without a traceback, for display in IPython and notebooks."""
@@ -99,7 +99,7 @@ class ClusterError(AgentRLError):
 
 
 class UnreliableReward(AgentRLError):
-    """A job's reward disagrees with the truth more often than `reward_audit` allows."""
+    """A job's reward disagrees with the ground truth more often than `reward_audit` allows."""
 
 
 class LearnerError(AgentRLError):
@@ -111,7 +111,7 @@ class LearnerLost(LearnerError):
 
 
 class WorldError(AgentRLError):
-    """An infrastructure failure, attributed to a specific boundary."""
+    """An infrastructure failure, attributed to the component that failed."""
 
     @property
     def cause(self) -> str:
@@ -124,7 +124,7 @@ class DeviceError(WorldError):
 
 
 class DeviceOffline(DeviceError):
-    """A phone is not connected (any more)."""
+    """A phone is not connected (anymore)."""
 
 
 class DeviceTimeout(DeviceError):
@@ -136,7 +136,7 @@ class CaptureError(DeviceError):
 
 
 class BatteryError(DeviceError):
-    """A phone's battery is empty or hot, which no recovery step can fix."""
+    """A phone's battery is empty or too hot, which no recovery step can fix."""
 
 
 class LeaseLost(DeviceError):
@@ -171,7 +171,7 @@ class AppNotInFront(DeviceError):
 
 
 class ScreenRotated(DeviceError):
-    """The screen rotated, not at the app's request, while an action was on its way.
+    """The screen rotated without the app's request between a screenshot and the action on it.
 
     A position chosen in one orientation is meaningless in the other.
     """
@@ -182,7 +182,7 @@ class NoDevice(DeviceError):
 
 
 class PoolEmpty(NoDevice):
-    """Every phone of the pool has been in quarantine for the maximum time."""
+    """All phones of the pool have been in quarantine for the maximum time."""
 
 
 class EnvError(WorldError):
@@ -192,7 +192,7 @@ class EnvError(WorldError):
 class EnvCrashed(EnvError):
     """An environment's process (`env.processes`) ended or hung during a call to the environment.
 
-    If other calls were in progress, any of them may be the cause.
+    Any of several calls that were in progress may be the cause.
     """
 
 
@@ -263,9 +263,9 @@ class boundary:
 
 
 def with_short_mistakes(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Raise a user's mistake from a public function without agentrl's frames in the traceback.
+    """Hide agentrl's frames in the traceback when a public function raises a user's mistake.
 
-    An exception of foreign code is kept as the cause.
+    An exception from foreign code is kept as the cause.
     """
 
     @functools.wraps(function)
@@ -279,12 +279,12 @@ def with_short_mistakes(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def must_propagate(cause: BaseException) -> bool:
-    """Whether an exception must propagate because foreign code is not its origin.
+    """Return whether an exception must propagate because it does not come from foreign code.
 
     Such exceptions are Ctrl-C, the end of a generator, and the cancellation of a task. Outside an
-    event loop nothing can be cancelled or ended, and Ctrl-C arrives only in the main thread;
-    elsewhere these exceptions come from foreign code, as do other exceptions not derived from
-    `Exception`, such as `SystemExit` or the panic of a Rust library.
+    event loop, there are no tasks to cancel or generators to end, and only the main thread receives
+    Ctrl-C; elsewhere, these exceptions come from foreign code, as do other exceptions not derived
+    from `Exception`, such as `SystemExit` or the panic of a Rust library.
     """
     if isinstance(cause, asyncio.CancelledError | GeneratorExit):
         return in_event_loop()
@@ -293,11 +293,11 @@ def must_propagate(cause: BaseException) -> bool:
 
 
 _LONGEST = 2000
-"""Maximum characters of an error's text; foreign code may include a whole page or array."""
+"""Maximum length of an error's message; foreign code may include a whole page or array."""
 
 
 def message_of(cause: BaseException, length: int = _LONGEST) -> str:
-    """Return an error's text, truncated to `length`; converting foreign errors to text may fail."""
+    """Return an error's message, truncated to `length`; a foreign error's `__str__` may fail."""
     try:
         text = str(cause)
     except Exception as error:
@@ -323,14 +323,14 @@ _NOT_USERS = (*_OURS, *INSTALLED, "<")
 
 
 def users_location(error: BaseException) -> str:
-    """Return where an error left the user's code, as ` (my_file.py:12)`; "" if it did not."""
+    """Return the last line of user code in a traceback, as ` (my_file.py:12)`, or ""."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_USERS)]
     return "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in own[-1:])
 
 
 def known_members(error: BaseException | None) -> str:
-    """List the members of an agentrl object on which the user's code accessed an unknown name."""
+    """List the members of an agentrl object if user code accessed an unknown name on it."""
     kind = type(error.obj) if isinstance(error, AttributeError) else object
     owner = next(cls for cls in kind.__mro__ if not cls.__name__.startswith("_"))
     if not owner.__module__.startswith("agentrl."):
@@ -340,7 +340,7 @@ def known_members(error: BaseException | None) -> str:
 
 
 def in_event_loop() -> bool:
-    """Whether this thread is running an event loop."""
+    """Return whether this thread is running an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

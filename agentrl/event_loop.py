@@ -1,6 +1,6 @@
-"""Event loops: run coroutines from ordinary code, and blocking calls in threads.
+"""Runs coroutines from synchronous code, and blocking calls in threads.
 
-Ordinary code includes notebook cells, which already run in an event loop.
+Synchronous code includes notebook cells, which already run in an event loop.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ async def own_deadline(seconds: float) -> AsyncIterator[None]:
 
 @contextmanager
 def off_the_clock() -> Iterator[None]:
-    """Pause the clock of an enclosing `own_deadline`, if any, while this task waits for others."""
+    """Pause the clock of an enclosing `own_deadline`, if any, while this task waits for another."""
     timeout = _deadline.get()
     end = None if timeout is None else timeout.when()
     if timeout is None or end is None or timeout.expired():
@@ -63,9 +63,9 @@ def off_the_clock() -> Iterator[None]:
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to completion and return its result.
 
-    Inside a running event loop, as in a notebook cell, where `asyncio.run` would refuse to run, the
-    coroutine runs in a thread with its own loop. Ctrl-C cancels the coroutine and waits until it
-    has cleaned up.
+    If an event loop is already running, as in a notebook cell, where `asyncio.run` fails, the
+    coroutine runs in a separate thread with its own loop. Ctrl-C cancels the coroutine and waits
+    until it has cleaned up.
     """
     if not in_event_loop():
         return asyncio.run(coroutine)
@@ -96,7 +96,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def _plain_interrupts() -> Iterator[None]:
-    """Let Ctrl-C raise immediately: `asyncio.run` would only cancel a task of the blocked loop."""
+    """Let Ctrl-C raise immediately; `asyncio.run` would only cancel a task of the blocked loop."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -111,7 +111,7 @@ class BackgroundTasks:
     """Runs background tasks, and logs exceptions that would otherwise go unnoticed."""
 
     def __init__(self) -> None:
-        """Start without tasks."""
+        """Create an empty set of tasks."""
         # An event loop keeps only weak references to its tasks.
         self._running: set[asyncio.Future[Any]] = set()
 
@@ -167,9 +167,9 @@ def _inbox_of(loop: asyncio.AbstractEventLoop) -> _Inbox:
 
 
 class Worker:
-    """Executes calls one after the other in a daemon thread.
+    """Executes calls one at a time in a daemon thread.
 
-    Unlike an executor's thread, a hung daemon thread does not keep the process from exiting.
+    Unlike an executor's thread, a hung daemon thread does not prevent the process from exiting.
 
     Args:
         name: name of the thread.

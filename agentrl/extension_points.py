@@ -36,12 +36,12 @@ class ExtensionPoint:
     """A kind of extension that users can provide, such as algorithms."""
 
     kind: str
-    """The kind's name in `agentrl list` and `agentrl check`."""
+    """Name of the kind in `agentrl list` and `agentrl check`."""
     setting: str
     """The setting that selects an extension, for messages."""
     builtin: str | Mapping[str, str]
-    """A package of agentrl in which every module provides one extension, under the module's name;
-    targets by name; or `module:function`, which returns targets by name."""
+    """Built-in extensions: a package of agentrl in which every module provides one extension under
+    the module's name; a mapping of names to targets; or `module:function`, which returns one."""
     base: str | None = None
     """`module:Class` of the required base class; mandatory if `builtin` is a package."""
     from_yaml: str | None = None
@@ -53,7 +53,7 @@ class ExtensionPoint:
         return f"agentrl.{self.kind}"
 
     def extensions(self) -> list[Extension]:
-        """Return all usable names, sorted; built-ins take precedence over packages' names."""
+        """Return all usable names, sorted; built-in names take precedence over others."""
         found = self._builtins()
         for one in _installed_extensions(self.group, tuple(sys.path)):
             found.setdefault(_key(one.name), one)
@@ -71,7 +71,7 @@ class ExtensionPoint:
                 `path/file.py:name` or, if there is `from_yaml`, `path/file.yaml`.
 
         Raises:
-            ConfigError: the object does not exist, cannot be imported, or is of another kind.
+            ConfigError: the object does not exist, cannot be imported, or is of a different kind.
         """
         try:
             is_target = ":" in name or self.is_yaml(name)
@@ -103,7 +103,7 @@ class ExtensionPoint:
         self.target(name)
 
     def is_yaml(self, name: str) -> bool:
-        """Whether a name refers to a YAML file that `from_yaml` reads."""
+        """Return whether a name refers to a YAML file that `from_yaml` can read."""
         return self.from_yaml is not None and name.endswith((".yaml", ".yml"))
 
     def _load_target(self, target: str) -> Any:
@@ -139,7 +139,7 @@ class ExtensionPoint:
         forms = "module:Class" if self.from_yaml is None else "path/file.yaml, module:Class"
         raise ConfigError(
             f"there is no such {self.kind}"
-            f"{known_names(name, names, command=f'agentrl list {self.kind}')}; your own is named "
+            f"{known_names(name, names, command=f'agentrl list {self.kind}')}; give your own as "
             f"{forms} or path/file.py:Class"
         )
 
@@ -162,7 +162,8 @@ class ExtensionPoint:
         if len(found) != 1:
             names = ", ".join(member.__name__ for member in found) or "none"
             raise ConfigError(
-                f"{target} must hold exactly one subclass of {base.__name__}; it has {names}"
+                f"{target} must contain exactly one subclass of {base.__name__}, but contains "
+                f"{names}"
             )
         return found[0]
 
@@ -178,7 +179,7 @@ class ExtensionPoint:
 
 @cache
 def _installed_extensions(group: str, search_path: tuple[str, ...]) -> tuple[Extension, ...]:
-    """Read the extensions that installed packages add to a group; cached, since it is slow.
+    """Read the extensions that installed packages add to a group; cached, because it is slow.
 
     Args:
         group: entry-point group.
@@ -189,7 +190,7 @@ def _installed_extensions(group: str, search_path: tuple[str, ...]) -> tuple[Ext
     return tuple(
         Extension(
             name=point.name,
-            target=point.value.partition("[")[0].strip(),  # without the extras it needs
+            target=point.value.partition("[")[0].strip(),  # the package lacks extras that it needs
             origin=point.dist.name if point.dist is not None else "unknown",
         )
         for point in importlib.metadata.entry_points(group=group)

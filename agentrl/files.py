@@ -1,4 +1,4 @@
-"""Users' paths, atomic file writes, folder locks, and the package's symbolic links.
+"""User-given paths, atomic file writes, folder locks, and the package's symbolic links.
 
 `agentrl/envs`, `agentrl/rewards` and `agentrl/configs` are links: docs/decisions/001-links.md.
 """
@@ -23,9 +23,9 @@ _PACKAGE = Path(__file__).resolve().parent
 _LINKED = ("envs", "rewards", "configs")
 _LOCK = ".lock"
 _PATIENCE_S = 0.5
-"""Seconds to wait for a lock, which another process's `is_locked` may hold for an instant."""
+"""Seconds to wait for a lock, which `is_locked` in another process may hold for an instant."""
 _CANNOT_RENAME = {errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EPERM}
-"""Errors of file systems that cannot rename files or folders, such as mounted buckets."""
+"""Error codes of file systems that cannot rename files or folders, such as mounted buckets."""
 
 
 def path_of(text: str, what: str) -> Path:
@@ -36,8 +36,8 @@ def path_of(text: str, what: str) -> Path:
         what: the setting it comes from, for the message.
 
     Raises:
-        ConfigError: the path is unusable: its user is unknown, it is too long or has invalid
-            characters, or we may not enter a parent folder.
+        ConfigError: the path is unusable because its user is unknown, it is too long or has invalid
+            characters, or a parent folder cannot be entered.
     """
     try:
         path = Path(text).expanduser()
@@ -51,7 +51,7 @@ def path_of(text: str, what: str) -> Path:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add a file name to an `OSError` that lacks it, such as from a write to an open file."""
+    """Add a file name to an `OSError` that lacks one, such as from a write to an open file."""
     try:
         yield
     except OSError as error:
@@ -162,7 +162,7 @@ def write_json(path: Path, value: Any) -> None:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock; the operating system releases it however this process ends.
+    """Hold a folder's lock; the operating system releases it even if this process is killed.
 
     Raises:
         ConfigError: another process holds the lock.
@@ -174,7 +174,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise ConfigError(
-            f"{folder}: another process is working on this run; wait until it ends, or stop it"
+            f"{folder}: another process is working on this run; wait until it finishes, or stop it"
         ) from None
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be locked: {error}") from error
@@ -185,7 +185,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool | None:
-    """Whether a process holds a folder's lock; None if the folder was never locked."""
+    """Return whether a process holds a folder's lock; None if the folder was never locked."""
     try:
         held = open_regular(folder / _LOCK)
     except OSError:
@@ -223,7 +223,7 @@ def check_links(package: Path = _PACKAGE) -> None:
         package: the folder of the package.
 
     Raises:
-        ConfigError: a link is missing, or became a text file.
+        ConfigError: a link is missing, or is a text file.
     """
     broken = [name for name in _LINKED if not (package / name).is_dir()]
     if broken:

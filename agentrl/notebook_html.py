@@ -1,4 +1,4 @@
-"""HTML for notebooks: strips of screens, and pictures. All text is escaped."""
+"""HTML for notebooks: film strips of screens, and images. All text is escaped."""
 
 import base64
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MOST = 24
-"""Maximum cells of a strip; a longer strip shows half as many from its start and its end."""
+"""Maximum number of cells in a strip; of a longer strip, only the start and the end are shown."""
 _WIDTH = 132
-"""Width of a picture in CSS pixels; the image itself is twice as wide."""
+"""Width of an image in CSS pixels; its pixels are twice as many, for sharp displays."""
 _LONGEST = 120
-"""Maximum characters of a line."""
+"""Maximum length of a line, in characters."""
 _LONGEST_TEXT = 2000
-"""Maximum characters of a text screen."""
+"""Maximum length of a text screen, in characters."""
 _CELL = f"flex:none;width:{_WIDTH}px;font-size:12px;overflow-wrap:anywhere"
 _TEXT = "margin:0;white-space:pre;overflow-x:auto;font-family:monospace;font-size:12px"
 """Style of a text screen, which often shows a board."""
@@ -26,7 +26,7 @@ _STRIP = "display:flex;gap:8px;overflow-x:auto;padding-bottom:8px"
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Cell:
-    """A screen, as a picture or text, with lines of text below it."""
+    """A screen, as an image or text, with lines of text below it."""
 
     picture: "NDArray[np.uint8] | None"
     """uint8[H, W, 3], RGB."""
@@ -35,7 +35,7 @@ class Cell:
     """The screen of a text environment, with its line breaks."""
     tooltip: str = ""
     is_wrong: bool = False
-    """Whether the last line reports a mistake."""
+    """True if the last line reports a mistake."""
 
 
 def film_strip(heading: str, cells: Sequence[Cell]) -> str:

@@ -1,4 +1,4 @@
-"""Text for messages: safe and shortened values, suggestions and phone names; also text hashes."""
+"""Helpers for messages: escaped and shortened values, suggestions, phone names, text hashes."""
 
 import difflib
 import re
@@ -9,10 +9,11 @@ from pathlib import Path
 from agentrl.errors import ActionError
 
 _OPEN = re.compile(r"virtual(:\d+)?|emulator-\d+|(127(\.\d+){3}|localhost|\[::1\]):\d+")
-"""Virtual phones and emulators: their names identify no one."""
+"""Virtual phones and emulators, whose names identify nothing private."""
 _ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}(?!\d)")
 _SIMILAR, _SIMILARITY_RANGE = 0.6, 0.1
-"""Minimum similarity, in [0, 1], of suggested names, and their maximum distance from the best."""
+"""Minimum similarity of suggested names, in [0, 1], and the maximum distance from the best
+match."""
 _SHORTEST_BEGINNING = 3
 _MOST_SUGGESTED, _MOST_NAMES, _MOST_BESIDE_COMMAND = 3, 20, 10
 _known_serials: set[str] = set()
@@ -20,7 +21,7 @@ _known_serials: set[str] = set()
 
 
 def remember_serial(serial: str) -> None:
-    """Replace this serial by its short name in all text shortened from now on."""
+    """Replace this serial with its short name in all strings shortened from now on."""
     _known_serials.add(serial)
 
 
@@ -54,7 +55,7 @@ def list_names(names: Iterable[str], command: str | None = None) -> str:
 
     Args:
         names: names in display order.
-        command: command that lists all names, so that ten are enough here.
+        command: command that lists all names; if given, only ten are shown.
     """
     shown = list(names)
     most = _MOST_NAMES if command is None else _MOST_BESIDE_COMMAND
@@ -67,7 +68,7 @@ def list_names(names: Iterable[str], command: str | None = None) -> str:
 def known_names(
     name: str, known: Iterable[str], *, command: str | None = None, label: str = "Known"
 ) -> str:
-    """Return the end of a message about an unknown name: the closest and the known names.
+    """Return the end of a message about an unknown name: the closest matches and the known names.
 
     Args:
         name: the unknown name.
@@ -107,7 +108,7 @@ def shown_path(path: str | Path) -> Path:
 
 
 def one_line(text: str, length: int = 200) -> str:
-    """Put text on one line, truncated to `length` characters, for an error in a table."""
+    """Join text to one line, truncated to `length` characters, for an error in a table."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length and len(text) <= 4 * length else f"{line[:length]}..."
 
@@ -166,10 +167,10 @@ def phone_name(serial: str, host: str | None = None) -> str:
 
 
 def with_short_serials(text: str, serials: Iterable[str] = ()) -> str:
-    """Replace phones' serials and all IPv4 addresses with ports by short names.
+    """Replace serials of phones, and all IPv4 addresses with ports, with short names.
 
     Args:
-        text: text that may name phones.
+        text: text that may contain serials.
         serials: serials of phones, in addition to phones that this process has opened.
     """
     for serial in sorted({*serials, *_known_serials}, key=len, reverse=True):
@@ -207,6 +208,6 @@ def retry_after_s(header: str | None) -> float:
 
 
 def hash_fraction(text: str) -> float:
-    """Hash text to a number in [0, 1), the same in every process."""
+    """Hash a string to a number in [0, 1) that is the same in every process."""
     digest = blake2b(text.encode(), digest_size=6).digest()
     return int.from_bytes(digest, "big") / (1 << 48)

@@ -1,4 +1,4 @@
-"""Tables on terminals, as plain text for pipes, files and logs, and as HTML for notebooks."""
+"""Tables for terminals, as plain text for pipes, files and logs, and as HTML for notebooks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,27 +19,27 @@ _GAP = "  "
 def print_table(table: Table, console: Console) -> None:
     """Print a table.
 
-    On a terminal, words and columns that must not wrap stay whole, even if the table becomes wider
-    than the terminal. Elsewhere, print plain text for other programs; see `_plain_table`.
+    On a terminal, words and no-wrap columns are never broken, even if the table becomes wider than
+    the terminal. Elsewhere, print plain text for other programs; see `_plain_table`.
     """
     if not console.is_terminal:
         console.file.write(f"{_plain_table(table)}\n")
         console.file.flush()
         return
-    # rich would break words and squeeze columns to make a table as narrow as the terminal.
+    # By default, rich breaks words and squeezes columns to fit a table into the terminal.
     unlimited = console.options.update_width(UNLIMITED)
     for column in table.columns:
         sizes = [Measurement.get(console, unlimited, c) for c in (column.header, *column.cells)]
         column.min_width = max(s.maximum if column.no_wrap else s.minimum for s in sizes)
     width = Measurement.get(console, unlimited, table).minimum
     if width > console.width:
-        table.box, table.padding = None, (0, 2, 0, 0)  # the lines of a frame would wrap
+        table.box, table.padding = None, (0, 2, 0, 0)  # a frame's lines would wrap
         console.width = max(console.width, width)
     console.print(table, crop=False)
 
 
 def _plain_table(table: Table) -> str:
-    """Format a table as text: a line per row, columns aligned with spaces, nothing cut or wrapped.
+    """Format a table as plain text: one line per row, aligned with spaces, never cut or wrapped.
 
     Args:
         table: table of text cells; the lines of a cell are joined.
@@ -74,9 +74,9 @@ class ResultTable:
     columns: Sequence[str]
     rows: Sequence[Sequence[str | float]]
     names: int = 1
-    """Number of columns at the left that name a row."""
+    """Number of columns on the left that identify a row."""
     framed: bool = True
-    """Whether the table has lines; without them, all columns but the names are right-aligned."""
+    """True if the table has rules; without them, all columns except the names are right-aligned."""
 
     @classmethod
     def of_metrics(
@@ -86,7 +86,7 @@ class ResultTable:
 
         Args:
             results: maps the name of each player or evaluation to its metrics.
-            may_turn: use rows instead of columns for players if they outnumber the metrics.
+            may_turn: True to put players in rows instead of columns if they outnumber the metrics.
         """
         metrics = list(dict.fromkeys(name for numbers in results.values() for name in numbers))
         if may_turn and len(results) > len(metrics):

@@ -32,7 +32,7 @@ IMAGE = "<image>"
 
 
 def is_final(image: Image) -> bool:
-    """Whether an image cannot change: it is read-only and not a view of another array."""
+    """Return whether an image cannot change, because it is read-only and owns its data."""
     return not image.flags.writeable and image.base is None
 
 
@@ -49,7 +49,7 @@ def give_images(
 
 
 def transcript_of(messages: Sequence[Message]) -> str:
-    """Join the texts of messages with their roles, without image placeholders."""
+    """Join the text of messages with their roles, without image placeholders."""
     return "\n\n".join(f"{one.role}: {without_placeholders(one.text)}" for one in messages)
 
 
@@ -86,20 +86,21 @@ class Outcome(StrEnum):
     """How an episode ended."""
 
     TERMINATED = "terminated"
-    """The environment ended the episode: the return is complete, nothing is bootstrapped."""
+    """The environment ended the episode. The return is complete, so nothing is bootstrapped."""
     TRUNCATED = "truncated"
-    """The episode reached a limit of turns or tokens: valid, and a critic bootstraps the last
-    state's value."""
+    """The episode reached a limit on turns or tokens. It is valid, and a critic bootstraps the
+    value of the last state."""
     TIMEOUT = "timeout"
-    """The episode exceeded its deadline: discarded and replayed."""
+    """The episode exceeded its deadline, and is discarded and played again."""
     DEVICE_ERROR = "device_error"
-    """A phone failed: discarded and replayed."""
+    """A phone failed; the episode is discarded and played again."""
     ENV_ERROR = "env_error"
-    """An environment, engine or reward function failed: discarded and replayed."""
+    """An environment, engine or reward function failed; the episode is discarded and played
+    again."""
 
     @property
     def void(self) -> bool:
-        """Whether infrastructure failed: no reward, no gradient, replayed within a bound."""
+        """True if infrastructure failed; the episode has no reward or gradient, and is replayed."""
         return self not in (Outcome.TERMINATED, Outcome.TRUNCATED)
 
 
@@ -116,7 +117,7 @@ class TruncatedBy(StrEnum):
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Observation:
-    """An environment's output at its own resolution, kept only while its turn is played."""
+    """An environment's output at its original resolution, kept only while its turn is played."""
 
     images: tuple[Image, ...] = ()
     """Screens, in the order in which the text refers to them."""
@@ -208,7 +209,7 @@ class Reply:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Turn:
-    """One prompt, one reply, one action: the unit to which advantages are assigned."""
+    """One prompt, reply and action: the unit to which advantages are assigned."""
 
     prompt_ids: tuple[int, ...]
     """[P], the prompt's token ids."""
@@ -264,7 +265,7 @@ class EpisodeMessage(Message):
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Episode:
-    """One finished episode, whatever its outcome."""
+    """A finished episode, with any outcome."""
 
     id: str
     """Id of the episode, unique within its run."""
@@ -273,7 +274,7 @@ class Episode:
     seed: int
     """The seed of the reset."""
     group: str
-    """Group with whose members the episode is compared."""
+    """Group of the episode; its members are compared with each other."""
     member: int
     """Position in the group, from 0."""
     reset_info: Mapping[str, Any]
@@ -291,13 +292,14 @@ class Episode:
     error: str | None
     """Reason why the episode is void; None if it is valid."""
     device: str | None
-    """The phone's `phone_name`; None if the environment needs none."""
+    """The phone's `phone_name`; None if the environment does not use a phone."""
     failure: WorldError | None = field(default=None, compare=False)
-    """Error that voided the episode, kept while the job handles it; only `error` is recorded."""
+    """The error that voided the episode, kept while the job handles it; only `error` is
+    recorded."""
     truncated_by: TruncatedBy | None = None
     """Limit that truncated the episode; None if it was not truncated."""
     final_images: tuple[Image, ...] = ()
-    """Images after the last action, at their own resolution, kept only while scoring."""
+    """Images after the last action, at their original resolution, kept only while scoring."""
     preceding: tuple[Message, ...] = ()
     """Alternating earlier questions and replies that the first turn's message continues. Their
     images come first in the `images` and `frames` of the first turn."""
@@ -390,7 +392,7 @@ class ScoredEpisode:
     rewards: tuple[float, ...]
     """Weighted sum of each turn's rewards."""
     replayed: bool = False
-    """Whether the episode was played in an earlier step and joins a group of this step."""
+    """True if the episode was played in an earlier step and added to a group of this step."""
 
     def __repr__(self) -> str:
         return f"ScoredEpisode({self.episode!r}, reward {self.reward:.4g})"
@@ -406,7 +408,7 @@ class ScoredEpisode:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class TokenSequence:
-    """Tokens that a model reads in one pass: one turn, or turns whose prompts extend each other."""
+    """Tokens for one forward pass: one turn, or several turns whose prompts extend each other."""
 
     token_ids: tuple[int, ...]
     """[L]"""
@@ -480,11 +482,11 @@ class TrainingSample(TokenSequence):
     """Derivative of the implicit reward's loss with respect to each token's log-probability; None
     without an implicit reward."""
     replayed: bool = False
-    """Whether the sample is from an episode of an earlier step; see `ScoredEpisode`."""
+    """True if the sample is from an episode of an earlier step; see `ScoredEpisode`."""
 
     @property
     def has_advantage(self) -> bool:
-        """Whether any token has an advantage other than 0."""
+        """True if any token has a nonzero advantage."""
         return any(self.advantages)
 
 
@@ -492,8 +494,8 @@ class TrainingSample(TokenSequence):
 class Batch:
     """Token sequences as the tensors of one forward pass.
 
-    A row holds one or more prefix trees: the common prefix of several sequences once, followed by
-    their continuations, depth first. A token attends to all earlier tokens in its row whose
+    A row contains one or more prefix trees: the common prefix of several sequences once, followed
+    by their continuations, depth first. A token attends to all earlier tokens in its row whose
     subtrees have not ended. N counts the sampled tokens of all sequences, sequence by sequence.
     """
 
@@ -504,7 +506,7 @@ class Batch:
     subtree_ends: Tensor
     """int64[B, L]: a token is visible to later tokens up to, but not including, this column."""
     has_branches: bool
-    """Whether some row holds more than one sequence."""
+    """True if any row contains more than one sequence."""
     logit_positions: Tensor
     """int64[N], flat positions (row * L + column) of the tokens before the sampled tokens."""
     targets: Tensor
@@ -518,12 +520,12 @@ class Batch:
     weights: Tensor
     """float32[N], weight of each token in the loss."""
     pixels: Mapping[str, Tensor]
-    """Images as returned by `ModelAdapter.compact_pixels`, and how the rows use them."""
+    """Images as returned by `ModelAdapter.compact_pixels`, and their positions in the rows."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TokenTargets:
-    """Further tensors for a batch's N sampled tokens; see `TrainingSample`."""
+    """Additional tensors for a batch's N sampled tokens; see `TrainingSample`."""
 
     advantages: Tensor
     """float32[N]"""

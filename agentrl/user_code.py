@@ -40,7 +40,7 @@ def _dotted_name(path: Path) -> str | None:
 
 
 def _is_name_of_another(name: str, path: Path) -> bool:
-    """Whether Python or an installed package has another module with this name; imports nothing."""
+    """Return whether Python or an installed package has another module with this name."""
     spec = PathFinder.find_spec(name, INSTALLED)
     return spec is not None and spec.origin != str(path)
 
@@ -52,16 +52,16 @@ def _expanded(where: str) -> Path:
         raise ConfigError(f"{where}: {error}") from None
 
 
-NOT_FOUND = ", neither in the current folder nor beside the configuration"
+NOT_FOUND = ", neither in the current folder nor next to the configuration"
 _importing = threading.RLock()
-"""Held while a file is imported: another thread must not see a half-initialized module."""
+"""Held while a file is imported, because no other thread may see a half-initialized module."""
 
 
 _roots: list[Path] = []
 
 
 def look_below(root: Path) -> None:
-    """Also look for files with absolute paths below a folder into which they were copied."""
+    """Also look for files with absolute paths in a folder to which they were copied."""
     _roots.append(root)
 
 
@@ -85,7 +85,7 @@ def module_files() -> dict[str, str]:
 
 
 def find_file(where: str) -> Path | None:
-    """Find a file like a module: in the current folder, then in the folders of `sys.path`."""
+    """Find a file in the current folder or, like a module, in the folders of `sys.path`."""
     file = _expanded(where)
     copies = [Path(root, *file.parts[1:]) for root in _roots if file.is_absolute()]
     places = (*(Path(folder, file) for folder in ("", *sys.path)), *copies)
@@ -94,7 +94,7 @@ def find_file(where: str) -> Path | None:
 
 
 def file_of(reference: str) -> Path | None:
-    """Return the file of user code that `module:name` or `path/file.py:name` refers to.
+    """Return the user's file that `module:name` or `path/file.py:name` refers to.
 
     Returns:
         None if there is no file, it belongs to agentrl, or its module has not been imported.
@@ -118,7 +118,8 @@ def _import_file(where: str) -> ModuleType:
     loaded = sys.modules.get(name)
     is_other = loaded is not None and getattr(loaded, "__file__", None) != str(path)
     if is_other or (loaded is None and _is_name_of_another(name, path)):
-        # For math.py or torch.py, the existing module keeps the name and comes first on sys.path.
+        # For a file such as math.py or torch.py, the existing module keeps its name and comes first
+        # on sys.path.
         name = f"{name}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
         loaded = sys.modules.get(name)
     if loaded is not None:
@@ -142,7 +143,7 @@ def _import_file(where: str) -> ModuleType:
 def _check_imports(file: Path) -> None:
     """Check that an imported file's imports resolved to the modules next to it.
 
-    Python identifies a module by name alone: with a `utils.py` in each of two folders, the file
+    Python identifies a module by name alone. If two folders each have a `utils.py`, the file
     imported second would use the functions of the first folder.
 
     Raises:
@@ -157,10 +158,10 @@ def _check_imports(file: Path) -> None:
             if beside is None or loaded is None or loaded.startswith(INSTALLED):
                 continue
             other = Path(loaded).resolve()
-            if other != beside and other.read_bytes() != beside.read_bytes():  # nodes have copies
+            if other != beside and other.read_bytes() != beside.read_bytes():  # nodes use copies
                 raise ConfigError(
-                    f"{file} imports {name!r}, and Python has already imported {other} under that "
-                    f"name, not {beside}; give one of the two files another name"
+                    f"{file} imports {name!r}, but Python has already imported {other} under that "
+                    f"name, not {beside}; rename one of the two files"
                 )
             if beside not in seen:
                 seen.add(beside)
@@ -199,7 +200,7 @@ def import_module(where: str) -> ModuleType:
             with _importing:
                 return _import_file(where)
         if os.getcwd() not in sys.path:
-            sys.path.append(os.getcwd())  # files are found there too
+            sys.path.append(os.getcwd())  # files are looked up there too
         return importlib.import_module(where)
     except ConfigError:
         raise
@@ -211,7 +212,7 @@ def import_module(where: str) -> ModuleType:
     except BaseException as error:
         if must_propagate(error):
             raise
-        raise ConfigError(f"{where}: its import fails: {describe_error(error)}") from error
+        raise ConfigError(f"{where}: cannot be imported: {describe_error(error)}") from error
     finally:
         watch.cancel()
 
@@ -224,8 +225,8 @@ def _report_slow_import(where: str, thread: int) -> None:
     after = [call for call in stack[ours + 1 :] if not call.filename.startswith(machinery)]
     place = (after or stack[-1:])[0]
     log.warning(
-        "%s: its import has not ended after %.0f s: %s:%s: %s; move slow work from the import to "
-        "the first use, or stop the job if it does not go on",
+        "%s: the import has not finished after %.0f s, and is at %s:%s: %s; move slow work from "
+        "the import to the first use, or stop the job if the import hangs",
         where, IMPORT_WARNING_S, place.filename, place.lineno, place.line,
     )  # fmt: skip
 

@@ -163,13 +163,13 @@ def test_an_environment_on_a_phone_without_a_default_phone_says_how_to_open_one(
         def __init__(self, device): ...
 
     env.register("BarePhone-v0", Bare, app=f"{__name__}:App")
-    with pytest.raises(ConfigError, match=r"`device: str = \"virtual\"` and opens it by"):
+    with pytest.raises(ConfigError, match=r"`device: str = \"virtual\"` and open it with"):
         env.make("BarePhone-v0")
 
 
 def test_an_environment_that_cannot_be_made_is_a_config_error(coin: str) -> None:
     for config, message in (
-        (EnvConfig(id=f"{coin}:Coin", kwargs={"bia": 1}), "rejects them"),
+        (EnvConfig(id=f"{coin}:Coin", kwargs={"bia": 1}), "rejects the arguments"),
         (
             EnvConfig(id="FrozenLake-v1", kwargs={"map_name": "5x5"}),
             "cannot be constructed: KeyError",

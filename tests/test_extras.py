@@ -48,10 +48,11 @@ def test_all_missing_packages_are_reported_at_once(monkeypatch):
     with pytest.raises(ConfigError) as error:
         plan_training(configuration.load("number_game", ["devices.source=virtual:1"]))
     assert str(error.value) == (
-        f"models need torch, not installed: {extras.GET_MODELS}. {extras.NO_VLLM}. {extras.NO_RAY}"
+        f"models need packages that are not installed (torch); run: {extras.GET_MODELS}. "
+        f"{extras.NO_VLLM}. {extras.NO_RAY}"
     )
-    assert "rollout.engine=hf works without" in str(error.value)
-    assert "rollout.launcher=local works without" in str(error.value)
+    assert "or use rollout.engine=hf" in str(error.value)
+    assert "or use rollout.launcher=local" in str(error.value)
 
 
 def test_plan_doctor_and_cluster_give_the_same_advice(monkeypatch):
@@ -130,7 +131,9 @@ def test_a_missing_package_of_an_environment_names_the_extra(monkeypatch, tmp_pa
     file = tmp_path / "my_reward.py"
     file.write_text("import pettingzoo\n")
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
-    with pytest.raises(ConfigError, match=r"my_reward.py: needs pettingzoo, not installed: pip"):
+    with pytest.raises(
+        ConfigError, match=r"my_reward.py: needs pettingzoo, which is not installed"
+    ):
         user_code.load(f"{file}:reward")
 
 

@@ -91,7 +91,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("model.lora.targets=[q_proj]", ["model.lora.targets=['q_proj']", "lora.rank is 0"]),
         (
             "model.attention=flash_attention_2",
-            ["needs flash-attn, not inst", "agentrl-screens[flash]"],
+            ["needs flash-attn, which is not inst", "agentrl-screens[flash]"],
         ),
         (
             "algorithm.kl.coefficient=0.1",

@@ -86,7 +86,7 @@ def test_a_class_of_the_user_s_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("name", "reason"),
     [
         ("aple", r"garden\.fruit=aple: there is no such fruit \(did you mean 'apple'\?\)"),
-        ("kiwi", r"Known: apple, red-currant; your own is named module:Class or path/file\.py:"),
+        ("kiwi", r"Known: apple, red-currant; give your own as module:Class or path/file\.py:"),
         ("collections:Countr", r"garden\.fruit=.*: collections has no 'Countr'.*'Counter'"),
         ("no_such_module:Plum", r"garden\.fruit=.*: no_such_module: cannot be imported"),
         ("no_such_file.py:Plum", r"garden\.fruit=.*: no_such_file\.py: no such file"),
@@ -119,7 +119,9 @@ def test_an_import_that_does_not_end_is_reported_with_its_line(
     (tmp_path / "sleepy.py").write_text(f"import os\n\n{line}\nclass Fruit(dict): pass\n")
     assert load(f"{tmp_path}/sleepy.py:Fruit").__name__ == "Fruit"
     place = f"{tmp_path / 'sleepy.py'}:3: {line}"
-    assert f"its import has not ended after 0 s: {place}; move slow work" in caplog.text
+    assert (
+        f"the import has not finished after 0 s, and is at {place}; move slow work" in caplog.text
+    )
 
 
 def test_an_installed_package_adds_names(orchard: Path) -> None:

@@ -294,7 +294,7 @@ def test_a_suite_is_played_by_the_command_that_comes_next(capsys, monkeypatch) -
     [
         ("def reward(episode):\n    return 1 +\n", "SyntaxError"),
         ("import nowhere\n", "No module named 'nowhere'"),
-        ("raise SystemExit(3)\n", "its import fails: SystemExit: 3"),
+        ("raise SystemExit(3)\n", "cannot be imported: SystemExit: 3"),
         ("def reword(episode):\n    return 1.0\n", "did you mean 'reword'"),
         ("reward = 3\n", "is not a function"),
     ],

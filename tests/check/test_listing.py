@@ -59,7 +59,9 @@ def test_what_needs_torch_is_listed_without_it_with_the_extra_to_install(
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "agentrl.policies.models.families.qwen_vl", raising=False)
     found = {one.name: one.description for one in listed("model")}
-    assert found["qwen_vl"] == ("needs torch, not installed: pip install 'agentrl-screens[train]'")
+    assert found["qwen_vl"] == (
+        "needs torch, which is not installed; run: pip install 'agentrl-screens[train]'"
+    )
     assert not any("cannot be loaded" in description for description in found.values())
 
 

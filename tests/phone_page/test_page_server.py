@@ -323,7 +323,7 @@ def test_a_page_from_elsewhere_is_refused_and_logged(
     with pytest.raises(InvalidStatus) as refused:
         dial(host.token, origin=origin)
     assert refused.value.response.status_code == 403
-    assert "refused a page request: request from a page of another server" in caplog.text
+    assert "refused a page request: the request comes from a page of another server" in caplog.text
     assert not host.status().connected
 
 

@@ -82,7 +82,7 @@ class PlayInterface:
     """Called with the expert's game on the same seed, or with None if the expert failed. If the
     callback is None, the expert does not play."""
     is_stopping: Callable[[], bool] = lambda: False
-    """Returns True if the game should end before the next turn, whoever is playing."""
+    """Returns True if the game should end before the next turn, regardless of the player."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -166,8 +166,8 @@ def _plan(target: Target, policy: ChosenPolicy) -> PlayPlan:
     scripted = {name for task in plan.trained.values() for name in task.train.players}
     if policy.name not in (known := [HUMAN, MODEL, *sorted(scripted)]):
         raise ConfigError(
-            f"policy={policy.name}: there is no such policy{did_you_mean(policy.name, known)}; choose one "
-            f"of {', '.join(known)}, or give the folder of a run or a model"
+            f"policy={policy.name}: there is no such policy{did_you_mean(policy.name, known)}; "
+            f"choose one of {', '.join(known)}, or give the folder of a run or a model"
         )
     if not is_human:
         return policy.plan(config)

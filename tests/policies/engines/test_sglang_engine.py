@@ -206,7 +206,7 @@ def test_only_a_server_that_is_started_here_needs_sglang_here(monkeypatch) -> No
     found = extras.find_spec
     monkeypatch.setattr(extras, "find_spec", lambda n: None if n == "sglang" else found(n))
     check_packages(RolloutConfig(engine="sglang", engine_kwargs={"url": "http://h:1"}))
-    with pytest.raises(ConfigError, match="needs SGLang, not installed: pip install sglang"):
+    with pytest.raises(ConfigError, match="needs SGLang, which is not installed; run: pip"):
         check_packages(RolloutConfig(engine="sglang"))
 
 

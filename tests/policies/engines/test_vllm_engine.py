@@ -332,5 +332,5 @@ async def test_without_vllm_the_error_says_how_to_install_it(
     for name in [name for name in sys.modules if name.split(".")[0] == "vllm"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(ConfigError, match=r"agentrl-screens\[cpu\].*rollout\.engine=hf works"):
+    with pytest.raises(ConfigError, match=r"agentrl-screens\[cpu\].*or use rollout\.engine=hf"):
         await VLLMEngine(EngineSettings(folder=tiny_vlm)).start()

@@ -401,8 +401,8 @@ def test_a_page_behind_a_proxy_that_replaces_host_is_refused_with_a_cure(start: 
         connection.request("POST", "/open", pack({"key": "0" * 32}), origin)
         error = unpack(connection.getresponse().read())["error"]
     assert "'https://runs.example', not '127.0.0.1:" in error
-    assert "pass on the Host header" in error
-    assert "--host beyond loopback" in error
+    assert "forward the Host header" in error
+    assert "--host other than loopback" in error
 
 
 def test_a_taken_port_is_an_error_of_one_line(start: Start, tmp_path: Path) -> None:

@@ -403,7 +403,7 @@ def test_the_check_of_a_slow_environment_has_a_bound_and_a_quick_form() -> None:
 def test_the_check_explains_old_gym() -> None:
     config = EnvConfig(id="tests.rollout.misbehaving:OldGym")
     assert "the old gym package" in found(config, "gymnasium's checker").detail
-    with pytest.raises(ConfigError, match=r"old gym package: derive Ancient.*GymV21"):
+    with pytest.raises(ConfigError, match=r"old gym package; derive Ancient.*GymV21"):
         find_env("tests.rollout.misbehaving:Ancient")
 
 

@@ -141,7 +141,7 @@ def test_more_ranks_than_this_machine_can_hold_are_an_error(machine, cores, gpus
             1,
             (),
             "bfloat16",
-            r"needs flash-attn, not installed: pip install .*'agentrl-screens\[flash\]'",
+            r"needs flash-attn, which is not installed; run: pip .*'agentrl-screens\[flash\]'",
         ),
         (0, ["flash_attn"], "bfloat16", "requires a GPU, but this machine has none"),
         (1, ["flash_attn"], "float32", "set model.dtype=bfloat16"),
