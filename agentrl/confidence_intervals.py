@@ -37,7 +37,9 @@ def pass_at_k(num_samples: int, num_passed: int, k: int) -> float:
         1 - C(n - c, k) / C(n, k).
     """
     if not 0 <= num_passed <= num_samples or not 1 <= k <= num_samples:
-        raise ValueError(f"pass@{k} of {num_passed} passed of {num_samples} samples")
+        raise ValueError(
+            f"pass@{k} is undefined for {num_passed} passed out of {num_samples} samples"
+        )
     return 1.0 - math.comb(num_samples - num_passed, k) / math.comb(num_samples, k)
 
 
@@ -76,7 +78,7 @@ def wilson_interval(successes: float, of: float) -> tuple[float, float]:
         ValueError: there are no trials, or more successes than trials.
     """
     if not 0 <= successes <= of or of < 1:
-        raise ValueError(f"{successes} successes of {of} trials")
+        raise ValueError(f"{successes} successes in {of} trials are impossible")
     share, z2 = successes / of, _Z * _Z
     middle = share + z2 / (2 * of)
     reach = _Z * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of))

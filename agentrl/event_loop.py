@@ -33,7 +33,7 @@ async def own_deadline(seconds: float) -> AsyncIterator[None]:
     """Limit the time of a block, not counting time inside `off_the_clock`.
 
     Raises:
-        TimeoutError: the block took longer than that many seconds.
+        TimeoutError: the block took longer than `seconds`.
     """
     async with asyncio.timeout(seconds) as timeout:
         token = _deadline.set(timeout)

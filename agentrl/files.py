@@ -124,7 +124,7 @@ def remove_partial_files(folder: Path, name: str | None = None) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process with this id is running on this machine."""
+    """Return whether a process with this id is running on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

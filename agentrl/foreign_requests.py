@@ -51,15 +51,15 @@ def foreign_request(
         name = _HOST.fullmatch(host.lower())
         if name is None or _canonical(name[1]) not in _OWN_NAMES | {_canonical(listens_on)}:
             return (
-                f"{host[:80]} is not a name of this server, which listens on {listens_on}; use "
+                f"not a name of this server: {host[:80]!r}; it listens on {listens_on}, so use "
                 "localhost, or start it with a different --host"
             )
     if origin is None and not needs_origin:
         return None
     if origin is None or origin.partition("//")[2] != host:
         return (
-            f"the request comes from a page of another server: {str(origin)[:80]}, not "
-            f"{host[:80]}; behind a proxy, forward the Host header, and start this server with a "
+            f"the request comes from a page of another server: {str(origin)[:80]!r}, not "
+            f"{host[:80]!r}; behind a proxy, forward the Host header, and start this server with a "
             "--host other than loopback"
         )
     return None

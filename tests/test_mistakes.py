@@ -95,7 +95,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ),
         (
             "algorithm.kl.coefficient=0.1",
-            ["kl.coefficient=0.1: has no effect", "kl.add_to=loss or", "leave it at 0.001"],
+            ["kl.coefficient=0.1: has no effect", "kl.add_to=loss or", "reset it to 0.001"],
         ),
         ("rollout=3", ["rollout=3: must be a mapping, such as {engine: ...}", "not 3"]),
         ("rewards=[a:b]", ["rewards[0]: must be a mapping, such as {function: ...}", "not 'a:b'"]),
@@ -104,7 +104,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("env.kwargs=[1]", ["env.kwargs=[1]: must be a mapping, such as {name: value}, not [1]"]),
         ("devices.allow=a.b", ["devices.allow=a.b: must be a list, such as [A, B], not 'a.b'"]),
         ("train.offload=maybe", ["train.offload=maybe: must be true or false, not 'maybe'"]),
-        ("algorithm.kl.target=0.1", ["kl.target=0.1: has no effect", "leave it at null"]),
+        ("algorithm.kl.target=0.1", ["kl.target=0.1: has no effect", "reset it to null"]),
         ("algorithm.loss=ppp", ["algorithm.loss.name=ppp", "did you mean 'ppo'"]),
         ("algorithm.critic.lr=1", ["no such setting; algorithm has name, loss"]),
         ("algorithm=absent.py:Mine", ["algorithm.name=absent.py:Mine", "no such file"]),
@@ -272,7 +272,7 @@ def test_dry_run_does_not_query_the_hub_and_says_so(capsys, monkeypatch):
 def test_a_group_size_of_one_is_rejected(tmp_path, capsys):
     job = ["train", GAME, "rollout.group_size=1", f"run.dir={tmp_path / 'runs'}"]
     assert run(job) == 2
-    said = "rollout.group_size=1: algorithm.name=state_grpo compares siblings"
+    said = "rollout.group_size=1: algorithm.name=state_grpo compares the episodes"
     assert said in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 

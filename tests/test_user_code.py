@@ -61,7 +61,7 @@ def test_a_module_with_two_classes_is_an_error_that_names_them() -> None:
     two = ExtensionPoint(
         kind="capture", setting="x.y", builtin="agentrl.devices.capture", base=base
     )
-    with pytest.raises(ConfigError, match="exactly one subclass of Capture; it has RawCapture, "):
+    with pytest.raises(ConfigError, match="one subclass of Capture, but contains RawCapture, "):
         two.resolve("screencap")
 
 

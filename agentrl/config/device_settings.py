@@ -12,7 +12,7 @@ from agentrl.text import known_names
 
 _OF_HOST = ("source", "adb_port")
 _LAST_PORT = 65535
-"""Largest port number; adb refuses even 65535."""
+"""Largest port number, which adb refuses."""
 _ALLOWED = re.compile(r"[A-Za-z]\w*(\.[A-Za-z_]\w*)+(/[\w.$]+\*?)?", re.ASCII)
 _LONGEST = 511
 """Maximum length of `package/activity`, in characters."""
@@ -54,7 +54,7 @@ class DeadlinesConfig:
 
 @dataclass(slots=True, kw_only=True)
 class DevicesConfig:
-    """The phones; unused by environments without phones."""
+    """The phones; ignored by environments without phones."""
 
     source: Any = "virtual:8"
     """`virtual:N`, a list of serials, or `connected`: every phone that adb lists as ready,

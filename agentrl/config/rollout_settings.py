@@ -108,7 +108,7 @@ class EndpointConfig:
 
 @dataclass(slots=True, kw_only=True)
 class RolloutConfig:
-    """How episodes are played."""
+    """Settings of rollouts: engine, groups, sampling and deadlines."""
 
     engine: str = "vllm"
     """Inference engine: `vllm`, `sglang`, `hf`, `remote`, or your own engine as `module:Class` or

@@ -86,7 +86,7 @@ class WarmStartConfig:
     lr_final_ratio: Fraction = 0.1
     """Fraction of `lr` at which the cosine schedule ends."""
     grad_clip: PositiveFloat = 1.0
-    """Largest gradient norm."""
+    """Maximum gradient norm; larger gradients are scaled down to it."""
     relabel: bool = True
     """Query the player again each time a screen is sampled, so that its random mistakes are not
     memorized. Recorded episodes are relabeled only if this player played them, and only if it needs
@@ -132,7 +132,7 @@ class OptimConfig:
     betas: list[float] = field(default_factory=lambda: [0.9, 0.99])
     """AdamW's decay rates of the two moments."""
     grad_clip: PositiveFloat = 1.0
-    """Largest gradient norm."""
+    """Maximum gradient norm; larger gradients are scaled down to it."""
     lr_warmup_steps: NonNegativeInt = 0
     """Number of optimizer steps of linear learning-rate warmup; skipped steps (`learner/skipped`)
     do not count."""

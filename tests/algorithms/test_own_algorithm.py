@@ -219,7 +219,7 @@ class ReturnsNothing(grpo.GRPO):
             "Raises",
             r"Raises: advantages\(\) fails: ValueError: no baseline \(failing_algorithm.py:7",
         ),
-        ("ReturnsNothing", r"advantages\(\) returned NoneType, must be a tensor"),
+        ("ReturnsNothing", r"advantages\(\) returned NoneType, but must return a tensor"),
     ],
 )
 def test_an_algorithm_that_fails_in_a_job_is_named(name, said, tmp_path):

@@ -196,8 +196,8 @@ def test_files_and_folders_of_another_kind_are_reported(
     Path("empty.yaml").touch()
     Path("list.json").write_text("[]")
     for arguments, message in (
-        (["train", "run"], "name run/config.yaml, or continue the run with --resume"),
-        (["train", "folder"], "folder: is a folder, not a configuration; name a file"),
+        (["train", "run"], "use run/config.yaml, or continue the run with --resume"),
+        (["train", "folder"], "folder: is a folder, not a configuration; use a file"),
         (["rehearse", "folder"], "folder is not a run"),
         (["audit", "run", "--judge", "no.yaml"], "no.yaml: no such file"),
         (["audit", "run", "--judge", "empty.yaml"], "empty.yaml: has no rewards; write {function:"),

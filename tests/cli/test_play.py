@@ -111,8 +111,8 @@ def test_an_episode_that_is_stopped_early_is_recorded(monkeypatch, capsys, tmp_p
 def test_a_mistyped_policy_is_answered_with_all_that_there_are(monkeypatch, capsys) -> None:
     assert play(monkeypatch, "", "--policy", "humann") == 2
     assert capsys.readouterr().err == (
-        "ConfigError: policy=humann: there is no such policy (did you mean 'human'?); it is human, "
-        "model, random, or the folder of a run or a model\n"
+        "ConfigError: policy=humann: there is no such policy (did you mean 'human'?); choose one "
+        "of human, model, random, or give the folder of a run or a model\n"
     )
 
 

@@ -521,7 +521,10 @@ def settings_of(tree, prefix=""):
         ("adv_estimator", "'algorithm.name'"),
         ("beta", "'algorithm.kl.coefficient' or 'dpo.beta'"),
         ("loss_type", "'algorithm.loss.name' or 'algorithm.aggregate' or 'dpo.loss'"),
-        ("min_pixels", "no counterpart here: images are scaled down to model.max_pixels, never up"),
+        (
+            "min_pixels",
+            "no counterpart in agentrl: images are scaled down to model.max_pixels, never up",
+        ),
         ("total_epochs", "'train.steps', epochs times rows divided by rollout.groups"),
         ("actor_rollout_ref.rollout.name", "'rollout.engine'"),
         ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", "train.micro_batch_tokens bounds"),

@@ -102,7 +102,7 @@ def test_a_pipeline_continues_with_the_stage_that_is_not_finished(played, capsys
     distilled = yaml.safe_load((played / "3-distill" / "config.yaml").read_text())
     assert distilled["optim"]["lr"] == 2e-3
     assert "report.html" in shown
-    with pytest.raises(ConfigError, match="there are none"):
+    with pytest.raises(ConfigError, match="no such stages"):
         run_pipeline("", overrides=settings, resume=played)
     page = (played / "report.html").read_bytes()
     assert cli.run(["pipeline", str(played), "--resume"]) == 0
@@ -155,7 +155,9 @@ def test_a_pipeline_without_data_for_a_stage_or_interrupted_says_once_how_to_con
     folder = tmp_path / "copy"
     shutil.copytree(played, folder)
     shutil.rmtree(folder / "3-distill")
-    with pytest.raises(ConfigError, match="stage distill: no data of rl"):
+    with pytest.raises(
+        ConfigError, match="stage distill: cannot make data from the episodes of rl"
+    ):
         run_pipeline("", overrides=["distill.data.min_reward=5e0"], resume=folder)
 
     async def interrupted(*args, **kwargs):

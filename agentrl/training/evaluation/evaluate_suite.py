@@ -222,7 +222,7 @@ def _checked(
                     raise ConfigError(f"{suite.name}, task {task.name!r}: {error}") from error
                 settings = _settings(job.plan.tasks[""], task)
                 jobs.append(_TaskJob(job=job, task=task, model=model, settings=settings, run=run))
-    # Settings that a task takes from the job may differ between models; results would not compare.
+    # Results are not comparable if settings that a task takes from the job differ between models.
     first = {(one.job.suite, one.task.name): one for one in reversed(jobs)}
     for one in jobs:
         if one.settings != (other := first[one.job.suite, one.task.name]).settings:

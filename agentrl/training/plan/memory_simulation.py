@@ -1,7 +1,7 @@
 """Measures the memory of a rank by running the learner's own code on tensors without values.
 
 Models are built and sharded as in a job, but under torch's `FakeTensorMode` and with a process
-group that sends nothing; torch's `FSDPMemTracker` counts memory. No weights are needed.
+group that does not communicate; torch's `FSDPMemTracker` counts memory. No weights are needed.
 """
 
 import json

@@ -408,7 +408,7 @@ def test_the_check_explains_old_gym() -> None:
 
 
 def test_an_id_without_its_module_gets_a_hint() -> None:
-    with pytest.raises(ConfigError, match="installed minigrid registers it: minigrid:MiniGrid-Em"):
+    with pytest.raises(ConfigError, match="installed minigrid registers it, use minigrid:Mini"):
         find_env("MiniGrid-Empty-5x5-v99")
 
 

@@ -73,7 +73,7 @@ def test_a_task_of_a_data_set_takes_the_arguments_of_its_environment_and_transla
         ("tasks: [{name: a, data: x, grad: exact}]", "'grad' (did you mean 'grade'?)"),
         ("tasks: [{name: a, data: x, env: QA-v0}]", "env and data cannot both be set"),
         ("tasks: [{name: a, samples: many}]", "samples: must be a whole number, not 'many'"),
-        ("tasks: [{name: a, samples: 0}]", "'a' has samples=0; at least 1"),
+        ("tasks: [{name: a, samples: 0}]", "'a': samples=0 must be at least 1"),
         ("tasks: [{name: a, kwargs: 3}]", "kwargs: must be a mapping"),
         ("tasks: [{name: a, rewards: x}]", "rewards: must be a list, not 'x'"),
         ("tasks: [{name: a, rewards: [{fn: x}]}]", "rewards[0]: must be a function's name"),

@@ -287,7 +287,7 @@ def test_adapters_are_trained(job):
     [
         ("sft.train.data=none.jsonl", r"sft\.train: data=none\.jsonl: no such file"),
         ("sft.hold_out=1", r"sft\.hold_out=1.*below 1"),
-        ("sft.patience=2", r"sft\.patience=2: needs evaluations"),
+        ("sft.patience=2", r"sft\.patience=2: requires evaluations"),
         ("sft.max_tokens=4", r"above sft\.max_tokens=4"),
         ("sft=null", r"sft: the configuration has no such section"),
     ],

@@ -222,7 +222,7 @@ def test_the_image_size_that_a_model_was_trained_with_is_kept_or_named(tmp_path,
     local = ["rollout.engine=hf", "rollout.launcher=local"]
     config = configuration.resolve(Config(), [f"model.path={model}", *local])
     check_learner(LearnerSettings.of(config), [])
-    assert f"model.image_size=null: {model} was trained with [84, 140]" in caplog.text
+    assert f"model.image_size=null, but {model} was trained with [84, 140]" in caplog.text
     caplog.clear()
     local = replace(config, model=model_config(str(model)))
     check_learner(LearnerSettings.of(local), [])

@@ -266,7 +266,7 @@ def test_engines_that_do_not_fit_beside_moments_may_beside_those_in_8_bits(tmp_p
     four, _ = planner(tmp_path, 4)
     updates, engines = four.plan(40e9, memory).problems
     assert "Set optim.moments=8bit (about 11.4 GB), or use more GPUs" in updates
-    assert engines.startswith("engines: room for 0 tokens")
+    assert engines.startswith("the KV cache of an engine has room for 0 tokens")
     assert "Set optim.moments=8bit (about 11.4 GB), or use more GPUs" in engines
     found = four.plan(40e9, replace(memory, moments=memory.moments / 4))
     assert found.problems == []

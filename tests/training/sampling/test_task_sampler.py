@@ -237,7 +237,7 @@ def _sets_of(config):
     ("sets", "own", "message"),
     [
         ([TaskSet(env="", weight=1.0, count=None)], {}, "nothing to choose from"),
-        ([TaskSet(env="", weight=1.0, count=2_000_000)], {}, "more than the 1000000"),
+        ([TaskSet(env="", weight=1.0, count=2_000_000)], {}, "at most 1000000 tasks"),
     ],
 )
 def test_a_job_without_repeating_tasks_is_refused(sets, own, message):
