@@ -4,20 +4,14 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import asdict, replace
-from html import escape
-from importlib import resources
 from typing import Annotated, Any
-from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
-from fastapi.dependencies.utils import get_flat_dependant
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, StreamingResponse
-from fastapi.routing import APIRoute
+from fastapi.responses import StreamingResponse
 
-from agentrl.errors import AgentRLError, ConfigError, DeviceError
+from agentrl.errors import AgentRLError, ConfigError
 from agentrl.replay import Filter, Run, preference_pairs
 from agentrl.replay.episode_query import parse_query
 from agentrl.replay.live_phones import read_live_phones
@@ -25,10 +19,9 @@ from agentrl.runs.annotations import star, write_note
 from agentrl.runs.metrics_file import METRICS_FILE
 from agentrl.runs.run_paths import is_frame
 from agentrl.runs.run_summary import job_stage, job_state
-from agentrl.text import known_names, quoted
 from agentrl.viewer import page_data
-from agentrl.viewer.access_control import CHANGES, AccessGuard, TokenMissing, guard_requests
-from agentrl.viewer.background_reading import BackgroundReading, StillReading
+from agentrl.viewer.access_control import CHANGES, AccessGuard
+from agentrl.viewer.background_reading import BackgroundReading
 from agentrl.viewer.browser_play import BrowserPlay
 from agentrl.viewer.episode_search import EpisodeSearch
 from agentrl.viewer.metric_history import Axis
@@ -37,9 +30,16 @@ from agentrl.viewer.phone_wall import PhoneWall
 from agentrl.viewer.run_highlights import LastScreens, highlights, log_files, log_tail
 from agentrl.viewer.run_overview import MetricCurves, overview, rows_by_label
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
+from agentrl.viewer.web_app import (
+    CACHE_FOREVER,
+    RunGone,
+    add_files,
+    as_json,
+    new_application,
+    only_known_parameters,
+    static_files,
+)
 
-_CACHE_FOREVER = "private, max-age=31536000, immutable"
-"""Cache header for the typeface, and for frames, whose ids are hashes of their pixels."""
 _PAGES = (
     "/",
     "/episodes",
@@ -52,16 +52,6 @@ _PAGES = (
     "/phones",
     "/play",
 )
-_NOT_PAGES = ("api", "static", "frames")
-"""First path segments of addresses other than pages."""
-_MEDIA_TYPES = {
-    "html": "text/html; charset=utf-8",
-    "css": "text/css; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "svg": "image/svg+xml",
-    "txt": "text/plain; charset=utf-8",
-    "woff2": "font/woff2",
-}
 _WRITTEN_S = 2.0
 """Seconds a frame may be missing while a job runs."""
 _POLL_S = 0.5
@@ -88,7 +78,7 @@ def run_application(
         wall.close()
 
     app.state.close = close
-    add_files(app, static_files())
+    add_files(app, static_files(), "page.html", _PAGES)
     _add_frames(app, run)
     _add_views(app, run, other, search, is_playable=stage is not None)
     _add_wall(app, wall)
@@ -100,85 +90,6 @@ def run_application(
         return StreamingResponse(_news(request, run), media_type="text/event-stream")
 
     return app
-
-
-def new_application(guard: AccessGuard, message: Callable[[AgentRLError], str] = str) -> FastAPI:
-    """Create an application without pages, which answers refused requests with one line."""
-    app = FastAPI(title="agentrl", openapi_url=None)
-    app.state.guard, app.state.closing = guard, threading.Event()
-    app.middleware("http")(guard_requests)
-
-    @app.exception_handler(StillReading)
-    async def wait(_: Request, state: StillReading) -> Response:
-        # Don't use an error status: browsers would log each one in their console.
-        return as_json({"reading": state.what, "share": state.share}, 202)
-
-    @app.exception_handler(AgentRLError)
-    async def refuse(_: Request, error: AgentRLError) -> Response:
-        return as_json({"error": message(error)}, status_of(error))
-
-    @app.exception_handler(RequestValidationError)
-    async def refuse_values(_: Request, error: RequestValidationError) -> Response:
-        return as_json({"error": "; ".join(map(_invalid_value, error.errors()))}, 422)
-
-    return app
-
-
-def _invalid_value(error: Mapping[str, Any]) -> str:
-    """Describe a FastAPI validation error: the parameter, its value and the allowed values."""
-    name = error["loc"][-1]
-    if error["type"] == "missing":
-        return f"{name}= is missing"
-    allowed = error["msg"].replace(" should ", " must ").replace("Input must", "must")
-    return f"{name}={quoted(error['input'])}: {allowed}"
-
-
-def static_files() -> dict[str, bytes]:
-    """Return the package's static files by path; no other files are served."""
-    files: dict[str, bytes] = {}
-    folders = [("", resources.files("agentrl.viewer") / "static")]
-    while folders:
-        path, folder = folders.pop()
-        for entry in folder.iterdir():
-            if entry.is_dir():
-                folders.append((f"{path}{entry.name}/", entry))
-            elif entry.name.rpartition(".")[2] in _MEDIA_TYPES:
-                files[path + entry.name] = entry.read_bytes()
-    return files
-
-
-def add_files(
-    app: FastAPI,
-    files: dict[str, bytes],
-    page_file: str = "page.html",
-    pages: Sequence[str] = _PAGES,
-) -> None:
-    """Serve the static files, and one of them as the page at the given addresses."""
-
-    def page(request: Request, status: int = 200) -> Response:
-        # A run in a folder of runs is served below its own path, a prefix of its addresses.
-        base = f'data-base="{escape(quote(request.scope.get("root_path", "")))}"'.encode()
-        content = files[page_file].replace(b'data-base=""', base, 1)
-        return Response(content, status, media_type=_MEDIA_TYPES["html"])
-
-    for path in pages:
-        app.add_api_route(path, page, methods=["GET"])
-
-    @app.exception_handler(404)
-    async def missing(request: Request, _: Exception) -> Response:
-        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        if path.lstrip("/").partition("/")[0] in _NOT_PAGES:
-            return JSONResponse({"error": "no such address"}, 404)
-        return page(request, 404)
-
-    @app.get("/static/{path:path}")
-    async def static(path: str) -> Response:
-        if path not in files:
-            return Response("no such file\n", 404, media_type="text/plain")
-        kind = path.rpartition(".")[2]
-        # Without the typeface in its cache, a browser would draw each page twice.
-        headers = {"Cache-Control": _CACHE_FOREVER} if kind == "woff2" else None
-        return Response(files[path], media_type=_MEDIA_TYPES[kind], headers=headers)
 
 
 def _add_frames(app: FastAPI, run: Run) -> None:
@@ -200,19 +111,7 @@ def _add_frames(app: FastAPI, run: Run) -> None:
         if image is None:
             return Response("this frame was not recorded\n", 404, media_type="text/plain")
         kind = "image/png" if width is None else "image/webp"
-        return Response(image, media_type=kind, headers={"Cache-Control": _CACHE_FOREVER})
-
-
-def _only_known(request: Request) -> None:
-    """Refuse unknown query parameters, which FastAPI would silently ignore."""
-    route: APIRoute = request.scope["route"]
-    known = [field.alias for field in get_flat_dependant(route.dependant).query_params]
-    for name in request.query_params:
-        if name not in known:
-            raise _UnknownParameter(
-                f"unknown parameter {quoted(name)}"
-                f"{known_names(name, known, label='Known parameters')}"
-            )
+        return Response(image, media_type=kind, headers={"Cache-Control": CACHE_FOREVER})
 
 
 def _add_views(
@@ -223,11 +122,11 @@ def _add_views(
 
     def exists() -> None:
         if not run.path.is_dir():
-            raise _RunGone(f"{run.path} was deleted, moved or archived")
+            raise RunGone(f"{run.path} was deleted, moved or archived")
         for reading in readings:
             reading.require()
 
-    api = APIRouter(dependencies=[Depends(_only_known), Depends(exists)])
+    api = APIRouter(dependencies=[Depends(only_known_parameters), Depends(exists)])
     _add_run_views(api, run, other, is_playable=is_playable)
     _add_list_view(api, run, search)
     _add_episode_views(api, run)
@@ -431,29 +330,6 @@ def _add_stage(app: FastAPI, stage: BrowserPlay) -> None:
         return as_json({})
 
 
-class _UnknownParameter(AgentRLError):
-    """A query parameter does not exist."""
-
-
-class _RunGone(AgentRLError):
-    """The run's folder no longer exists."""
-
-
-_STATUS = {
-    TokenMissing: 403,
-    _UnknownParameter: 422,
-    _RunGone: 410,
-    ConfigError: 404,
-    DeviceError: 503,
-}
-"""HTTP status by error; a phone may go offline during use."""
-
-
-def status_of(error: AgentRLError) -> int:
-    """Return the HTTP status for an error."""
-    return next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-
-
 async def _news(request: Request, run: Run) -> AsyncIterator[str]:
     """Send an event when something is recorded or logged, or the job's state or stage changes."""
     sent: tuple[Any, ...] = ()
@@ -474,12 +350,3 @@ def _state(run: Run) -> tuple[Any, ...]:
     metrics = run.path / METRICS_FILE
     size = metrics.stat().st_size if metrics.is_file() else 0
     return (run.version(), size, job_stage(run.path), job_state(run.path))
-
-
-def as_json(value: Any, status: int = 200) -> Response:
-    """Return a response with JSON values."""
-    return Response(
-        json.dumps(page_data.sendable(value), ensure_ascii=False, separators=(",", ":")).encode(),
-        status_code=status,
-        media_type="application/json",
-    )
