@@ -11,7 +11,6 @@ from virtual_phone.commands import (  # noqa: F401 - importing them fills the ta
     dumpsys_services,
     getevent,
     input_commands,
-    job_commands,
     logcat,
     network_commands,
     pm,
