@@ -1,1 +1,1 @@
-"""The Ray cluster in which a run's actors live."""
+"""The Ray cluster on which a job's actors run."""

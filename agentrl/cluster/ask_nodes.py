@@ -17,7 +17,7 @@ from agentrl.cluster.ray_cluster import short_reason
 
 _CLOCK_QUESTIONS = 5
 _OF_DEADLINE = 0.8
-"""Share of a deadline given to a node's own processes, so that it answers even if they hang."""
+"""Fraction of a deadline given to a node's own processes, so that it replies even if they hang."""
 _Result = TypeVar("_Result")
 
 
@@ -30,7 +30,7 @@ class NodeReply(Generic[_Result]):
     error: str = ""
     """Reason why there is no result."""
     clock: Clock | None = None
-    """The node's clock; None for the asking node."""
+    """Offset of the node's clock; None for the node that asks."""
 
 
 def ask_nodes(
@@ -80,7 +80,7 @@ def smallest_gpu(nodes: Sequence[Node], deadline_s: float) -> int | None:
     for answer in answers:
         cards = answer.result.cards if answer.result else ()
         sizes = {memory for _, memory in cards if memory}
-        # Fewer cards than Ray counts: some do not exist. More: the job uses only some of them.
+        # If Ray counts more cards, some don't exist; if it counts fewer, the job can't use them all.
         misses = answer.node.gpus - len(cards)
         if not sizes or misses > 0 or (misses < 0 and len(sizes) > 1):
             return None
@@ -111,7 +111,7 @@ def _result(ray: Any, node: Node, reference: Any, deadline_s: float) -> NodeRepl
 
 
 def _clock(ray: Any, node: Node, deadline_s: float) -> Clock | None:
-    """Measure the clock several times in a running process; return the most exact result."""
+    """Measure the clock several times in a running process; return the most precise result."""
     from ray.exceptions import RayError
 
     ends = time.monotonic() + max(deadline_s, 1.0)

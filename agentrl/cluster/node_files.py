@@ -1,4 +1,4 @@
-"""Files and folders on the nodes of a job, which need not share a disk or memory.
+"""Share files and folders among the nodes of a job, which need not share a disk or memory.
 
 One actor on each node lists and reads existing files and writes missing ones. A node that sees the
 same files under the same path, as on a shared disk, uses those.
@@ -33,9 +33,9 @@ MAX_FILES = 20_000
 _CHUNK = 64 << 20
 """Bytes sent at a time."""
 _SETTLED_S = 2.0
-"""Digests of files changed more recently are not kept, because file system clocks are coarse."""
+"""Seconds during which a changed file's digest is not kept, since file system clocks are coarse."""
 _SMALL = 1 << 20
-"""Digests of files smaller than this are not remembered: the files are just read again."""
+"""Size in bytes below which files are read again instead of remembering their digests."""
 _MEMORY = "agentrl-weights-"
 """Folder prefix used by `weight_files`, which removes the folders of dead processes."""
 
@@ -44,7 +44,7 @@ Listing = dict[str, str]
 
 
 class NodeFiles:
-    """Copies of this job's files on the nodes where its actors run.
+    """Copies this job's files to the nodes where its actors run.
 
     Args:
         nodes: nodes of the cluster that this process has joined.
@@ -85,7 +85,7 @@ class NodeFiles:
         Args:
             path: absolute path of the file or folder.
             source: the node that has it.
-            names: which files of a folder to copy, limited in number and size; None copies all,
+            names: the files of a folder to copy, limited in number and size; None copies all files,
                 without limits.
             keep: whether copies outlive the job, so that later jobs find them by their content.
                 Otherwise the original and its copies replace earlier versions with the same name
@@ -109,7 +109,7 @@ class NodeFiles:
                 listings = {n: _without_weights(listing) for n, listing in listings.items()}
             wanted = listings.get(source.id)
             if wanted is None:
-                raise ClusterError(f"{path} does not exist on node {source.name}")
+                raise ClusterError(f"{path}: does not exist on node {source.name}")
             # Nodes with a shared disk already have it, under the same path.
             places = {n: path for n, listing in listings.items() if listing == wanted}
             copies = {n: self._actor(n) for n in listings if n not in places}
@@ -134,10 +134,9 @@ class NodeFiles:
         where = ", ".join(self._nodes[n].name for n in targets)
         if size > MAX_BYTES or len(wanted) > MAX_FILES:
             raise ClusterError(
-                f"{path} is needed on {where}, and has more than {MAX_BYTES / 1e9:g} GB or "
-                f"{MAX_FILES} files, which are not copied. Put it there under the same path, or on "
-                "a common disk; or move the files that the job names, and those beside them that "
-                "they use, into a folder of their own"
+                f"{path} is needed on {where}, but is too large to copy (more than "
+                f"{MAX_BYTES / 1e9:g} GB or {MAX_FILES} files). Put it there under the same path, "
+                "or on a shared disk, or move only the files that the job uses to a separate folder"
             )
         log.warning("copying %s (%d files, %.1f MB) to %s", path, len(wanted), size / 1e6, where)
 
@@ -234,18 +233,18 @@ class NodeFiles:
             try:
                 results[node_id] = ray.get(call, timeout=self._deadline_s)
             except ray.exceptions.RayTaskError as error:
-                raise ClusterError(f"files of the job: {error.cause}") from error
+                raise ClusterError(f"the job's files could not be copied: {error.cause}") from error
             except ray.exceptions.GetTimeoutError as error:
                 raise ClusterError(
-                    f"files of the job were not copied to all nodes within {self._deadline_s:g} s"
+                    f"the job's files were not copied to all nodes within {self._deadline_s:g} s"
                 ) from error
             except ray.exceptions.RayError as error:  # the actor or its node has died
                 if node_id not in self._nodes:
-                    raise ClusterError(f"files of the job could not be copied: {error}") from error
+                    raise ClusterError(f"the job's files could not be copied: {error}") from error
                 node = self._nodes.pop(node_id)
                 self._actors.pop(node_id, None)
                 log.warning(
-                    "%s no longer receives the job's files: %s",
+                    "node %s no longer receives the job's files: %s",
                     node.name, ray_cluster.short_reason(error),
                 )  # fmt: skip
         return results
@@ -315,7 +314,7 @@ class FilesOfNode:
         else:
             self._target = self._memory() / name
             _remove_earlier(self._target)
-        # Copied code may have written other files next to it.
+        # Code that was copied may have written other files next to itself.
         if self.list(self._target, [*wanted] if exact else None) == wanted:
             return self._target, True
         self._partial = self._target.with_name(f".{name}.{os.getpid()}.partial")
@@ -325,10 +324,10 @@ class FilesOfNode:
 
     def write(self, name: str, data: bytes) -> None:
         """Append a chunk to a file of the copy."""
-        # `name` comes from another node: reject path traversal.
+        # `name` comes from another node, so reject path traversal.
         file = self._partial / name
         if not file.resolve().is_relative_to(self._partial.resolve()):
-            raise ValueError(f"{name!r} leaves the folder")
+            raise ValueError(f"{name!r} is outside the folder")
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("ab") as opened:
             opened.write(data)
@@ -386,7 +385,7 @@ class FilesOfNode:
 
 
 class FileDigests:
-    """Digests of whole files, remembered for later jobs as long as the files are unchanged.
+    """Digests of whole files, remembered for later jobs while the files are unchanged.
 
     Any write changes a file's ctime, even if its mtime is restored.
     """
@@ -398,7 +397,7 @@ class FileDigests:
             try:
                 self._known = json.loads(store.read_text())
             except ValueError:
-                log.warning("%s is damaged: files are read again", store)
+                log.warning("%s is damaged, so files are read again", store)
 
     def of(self, files: Mapping[str, Path]) -> Listing:
         """Return the size and digest of each file, under the same keys."""
@@ -418,7 +417,7 @@ class FileDigests:
             if self._known.get(path, [])[:-1] == state:
                 return f"{state[0]} {self._known[path][-1]}"
             digest = hashlib.file_digest(opened, xxhash.xxh3_128).hexdigest()
-            # A write within the clock's resolution, or during reading, would go unnoticed.
+            # Otherwise, a write within the clock's resolution or during reading would go unnoticed.
             is_settled = time.time_ns() - max(state[1:3]) > _SETTLED_S * 1e9
             if state[0] >= _SMALL and is_settled and _state(opened.fileno()) == state:
                 self._known[path] = [*state, digest]
@@ -436,7 +435,7 @@ def kept_folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"agentrl-models-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to another user")
+        raise PermissionError(f"{folder} belongs to a different user")
     return folder
 
 
@@ -447,7 +446,7 @@ def _without_weights(listing: Listing | None) -> Listing | None:
 
 
 def _remove_earlier(path: Path) -> None:
-    """Remove siblings of a path whose names are equal up to the number."""
+    """Remove siblings of a path whose names differ only in the number."""
     for other in path.parent.glob(f"{path.name.partition('-')[0]}-*"):
         if other != path:
             _remove(other)

@@ -1,4 +1,4 @@
-"""A node's report on itself: versions, accelerators, memory, disk, model, runs folder."""
+"""Report on a node: versions, accelerators, memory, disk, model and runs folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WEIGHTS = ("*.safetensors", "*.bin")
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ReportRequest:
-    """Optional questions that a node answers in its report."""
+    """Optional questions for a node to answer in its report."""
 
     model: str | None = None
     """Model folder, or id on the Hugging Face Hub."""
@@ -74,7 +74,7 @@ class WeightSpace:
     """Free space for the weights of a node's engines."""
 
     shm: Space | None
-    """/dev/shm, where there is one."""
+    """Space in /dev/shm; None if it does not exist."""
     temporary: Space
     temporary_folder: str
 
@@ -88,7 +88,7 @@ class Clock:
 
     @staticmethod
     def measured(sent: float, there: float, received: float) -> Clock:
-        """Compare the driver's times before and after a question with the node's time between."""
+        """Compare the node's time with the driver's times before and after asking for it."""
         return Clock(offset_s=there - (sent + received) / 2, bound_s=(received - sent) / 2)
 
 
@@ -99,7 +99,7 @@ def examine(question: ReportRequest) -> NodeReport:
         found: MachineAccelerators | str = accelerators.of_machine(question.deadline_s)
     except RuntimeError as error:
         found = str(error)
-    # Compare the content: a node may have another folder under the same path.
+    # Compare the content, since a node may have a different folder under the same path.
     if question.nonce is not None:
         path, content = question.nonce
         with suppress(OSError):
@@ -141,7 +141,7 @@ def _space(folder: str | Path) -> Space:
 
 
 def cores(proc: Path = Path("/proc")) -> int:
-    """Return how many cores this process may use, considering its container's CPU quota."""
+    """Return how many cores this process may use, given its container's CPU quota."""
     has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
     count = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     quotas = (quota for group in _groups("cpu", proc) if (quota := _cpu_quota(group)) is not None)
@@ -149,7 +149,7 @@ def cores(proc: Path = Path("/proc")) -> int:
 
 
 def host_memory(proc: Path = Path("/proc")) -> Space:
-    """Return the machine's memory, or the lower limit of this process's container or batch job."""
+    """Return the machine's memory, or this container's or batch job's limit if that is lower."""
     machine = psutil.virtual_memory()
     total, free = machine.total, machine.available
     for group in _groups("memory", proc):
@@ -209,7 +209,7 @@ def _limit_and_use(group: Path) -> tuple[int | None, int]:
             sizes = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         except (OSError, ValueError):  # another version, the root, or no limit ("max")
             continue
-        # The kernel drops these caches before it kills anything for lack of memory.
+        # The kernel drops these caches before it kills any process for lack of memory.
         caches = sum(int(sizes[f"{prefix}{kind}_file"]) for kind in ("active", "inactive"))
         return most, size - caches
     return None, 0

@@ -1,4 +1,4 @@
-"""Placement of a job's engines and learner ranks, planned before any of them starts."""
+"""Place a job's engines and learner ranks, before any of them starts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Node:
     """A machine of the cluster."""
 
     address: str
-    """The node's IP address, or another name if Ray is not running."""
+    """The node's IP address, or a descriptive name if Ray is not running."""
     cpus: int
     gpus: int = 0
-    """Number of accelerators of any make."""
+    """Number of accelerators of any vendor."""
     id: str = ""
     """Ray's id; empty if Ray is not running."""
     hostname: str = ""
@@ -39,7 +39,7 @@ class Node:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Slot:
-    """The place of an engine or rank."""
+    """The node and GPUs of an engine or rank."""
 
     node: Node
     gpus: tuple[int, ...] = ()
@@ -48,7 +48,7 @@ class Slot:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Layout:
-    """The places of all engines and ranks."""
+    """The slots of all engines and ranks."""
 
     nodes: tuple[Node, ...]
     """All nodes of the cluster, in the order in which they are filled."""
@@ -59,12 +59,12 @@ class Layout:
 
     @property
     def together(self) -> bool:
-        """Whether each engine shares its GPU with a rank."""
+        """True if each engine shares its GPU with a rank."""
         return any(slot.gpus for slot in self.ranks) and self.engines == self.ranks
 
     @property
     def apart(self) -> bool:
-        """Whether no engine shares a GPU with a rank."""
+        """True if no engine shares a GPU with a rank."""
         return not {*self.engines} & {slot for slot in self.ranks if slot.gpus}
 
     @property
@@ -82,7 +82,7 @@ class Layout:
     def applied_to(
         self, rollout: RolloutConfig, train: TrainConfig
     ) -> tuple[RolloutConfig, TrainConfig]:
-        """Return the sections with the planned numbers of engines and ranks and their place."""
+        """Return the sections with the planned numbers of engines and ranks and `rollout.place`."""
         if self.engines:  # without engines, these settings do not matter
             rollout = replace(rollout, actors=len(self.engines))
         if self.engines and any(slot.gpus for slot in self.ranks):
@@ -162,7 +162,7 @@ def unused_gpus(
     candidates = _alternatives(layout.nodes, rollout, train, gpus_per_engine)
     best = min(candidates, key=lambda one: one.num_unused_gpus, default=layout)
     if best.num_unused_gpus >= unused:
-        return f"{said}; no other numbers of engines and ranks use more"
+        return f"{said}, and no other numbers of engines and ranks would use more"
     settings = [f"rollout.actors={len(best.engines)}"]
     if train is not None:
         settings.append(f"train.ranks={len(best.ranks)}")
@@ -173,7 +173,7 @@ def unused_gpus(
 def _alternatives(
     nodes: Sequence[Node], rollout: RolloutConfig, train: TrainConfig | None, gpus_per_engine: int
 ) -> Iterator[Layout]:
-    """Yield layouts with other numbers of engines and ranks, beginning with shared GPUs."""
+    """Yield layouts with other numbers of engines and ranks, starting with shared GPUs."""
     if train is None:
         yield plan_layout(nodes, replace(rollout, actors="auto"), None, gpus_per_engine)
         return
@@ -194,11 +194,11 @@ def _without_gpus(
     train: TrainConfig | None,
     gpus_per_engine: int,
 ) -> Layout:
-    """Spread over the nodes' cores; `auto` means one engine per node and a single rank."""
+    """Spread engines and ranks over nodes; `auto` means one engine per node and a single rank."""
     if rollout.place != "auto":
         raise ConfigError(
-            f"rollout.place={rollout.place}: decides which GPUs engines and ranks use, and there "
-            "is none; remove it"
+            f"rollout.place={rollout.place}: has no effect without GPUs, since it decides which "
+            "GPUs engines and ranks use; remove it"
         )
     engines = rollout.actors
     if isinstance(engines, str):
@@ -216,7 +216,7 @@ def _without_gpus(
 
 
 def _spread(count: int, nodes: Sequence[Node]) -> tuple[Slot, ...]:
-    """Spread evenly over the nodes, keeping neighbors on the same node."""
+    """Spread slots evenly over the nodes, keeping neighbors on the same node."""
     return tuple(Slot(node=nodes[number * len(nodes) // count]) for number in range(count))
 
 
@@ -241,11 +241,11 @@ def node_named(name: str, nodes: Sequence[Node], remedy: str = "") -> Node:
     known = _list(f"{n.address} ({', '.join(filter(None, (n.hostname, n.id[:8])))})" for n in nodes)
     if not found:
         raise ConfigError(f"{name} is not a node of the cluster, which has {known}{remedy}")
-    raise ConfigError(f"{name} names {len(found)} nodes; use an id: {known}")
+    raise ConfigError(f"{name} matches {len(found)} nodes; use an id: {known}")
 
 
 class _Plan:
-    """Engines and ranks on GPUs."""
+    """Places engines and ranks on GPUs."""
 
     def __init__(
         self,
@@ -290,7 +290,7 @@ class _Plan:
                 )
 
     def _shares(self) -> bool:
-        """Whether engines share GPUs with ranks."""
+        """Return whether engines share GPUs with ranks."""
         place = self._rollout.place
         if place == "auto":
             asynchronous = self._train is not None and self._train.mode == "async"
@@ -304,7 +304,7 @@ class _Plan:
     def _together(self) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
         if self._each > 1:
             raise ConfigError(
-                f"rollout.place=together: an engine on {self._each} GPUs does not share them with "
+                f"rollout.place=together: an engine on {self._each} GPUs cannot share them with "
                 "ranks; set rollout.place=apart, or rollout.engine_kwargs to one GPU per engine"
             )
         known = self._ranks or self._engines
@@ -312,14 +312,14 @@ class _Plan:
         engines, ranks = self._engines or count, self._ranks or count
         if engines != ranks:
             raise ConfigError(
-                f"rollout.actors={engines}, train.ranks={ranks}: if they share GPUs, each engine "
-                f"needs one rank, and without sharing they need {pluralize(engines + ranks, 'GPU')}"
-                f" and the cluster has {self._has()}. Set both to the same number"
+                f"rollout.actors={engines}, train.ranks={ranks}: to share GPUs, each engine needs "
+                f"one rank; without sharing they need {pluralize(engines + ranks, 'GPU')}, but the "
+                f"cluster has {self._has()}. Set both to the same number"
             )
         if count > self._total or not count:
             raise ConfigError(
-                f"train.ranks={ranks or self._multiple}: one GPU per rank, and the cluster has "
-                f"{self._has()}; set train.ranks and rollout.actors to {self._total} or fewer"
+                f"train.ranks={ranks or self._multiple}: each rank needs a GPU, but the cluster "
+                f"has {self._has()}; set train.ranks and rollout.actors to {self._total} or fewer"
             )
         if self._train is not None:
             self._train.check_ranks(count)
@@ -344,7 +344,7 @@ class _Plan:
         return placed, tuple(left_over[:ranks])
 
     def _ranks_for_half(self) -> int:
-        """Return the number of ranks that leaves the fewest GPUs unused, nearest to half of all."""
+        """Return the number of ranks that leaves the fewest GPUs unused; on ties, nearest half."""
         each, half = self._each, self._total / 2
         room = {n: self._room(n) for n in range(self._multiple, self._total, self._multiple)}
         fits = [n for n, engines in room.items() if engines]
@@ -352,7 +352,7 @@ class _Plan:
         return min(fits, key=lambda n: (unused[n], abs(n - half), n), default=self._multiple)
 
     def _place_engines(self, count: int) -> tuple[tuple[Slot, ...], list[int]]:
-        """Place engines from the end, leaving the first nodes to ranks; also return free GPUs."""
+        """Place engines, last node first, since ranks use the first; also return free GPUs."""
         free = [node.gpus for node in self._nodes]
         found: list[Slot] = []
         for index in reversed(range(len(free))):
@@ -388,13 +388,15 @@ class _Plan:
         total = engines * self._each + ranks
         reason = f"the cluster has {self._has()}"
         if total <= self._total:
-            reason += f", and an engine's {self._each} must be on one node"
+            reason += f", and the {self._each} GPUs of an engine must be on one node"
         remedy = "Lower one of them"
         if self._each == 1 and self._rollout.place == "apart":
             remedy += ", or set rollout.place=together"
         elif self._each > 1:
             remedy += ", or the GPUs of an engine in rollout.engine_kwargs"
-        return ConfigError(f"{pluralize(total, 'GPU')} needed: {need}; {reason}. {remedy}")
+        return ConfigError(
+            f"the job needs {pluralize(total, 'GPU')} ({need}), but {reason}. {remedy}"
+        )
 
 
 def _list(items: Iterable[str]) -> str:

@@ -21,12 +21,12 @@ from agentrl.text import with_short_serials
 log = logging.getLogger(__name__)
 
 _CONNECT_S = 10.0
-"""Deadline for connecting to a cluster's address."""
+"""Deadline for connecting to a cluster's address, in seconds."""
 _SETTINGS = b"\x04"
 """Type of the frame that each side of an HTTP/2 connection sends first."""
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _SETTINGS + bytes(5)
 _GET_TOKEN = (
-    "If the cluster requires a token, copy ~/.ray/auth_token of its head node to this machine "
+    "If the cluster requires a token, copy ~/.ray/auth_token from its head node to this machine "
     "(ray get-auth-token prints it). "
 )
 _joined_here = False
@@ -44,15 +44,15 @@ def join_cluster() -> Any:
     """
     # Do not send usage statistics to Ray's developers on a user's behalf.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # By default, Ray lowers its workers' priority, even below the virtual phones they wait for.
+    # By default, Ray lowers its workers' priority, even below that of the virtual phones they use.
     os.environ.setdefault("RAY_worker_niceness", "0")
     if "ray" not in sys.modules and "RAY_ADDRESS" not in os.environ:
         # With 0, a single-machine Ray listens on loopback only, as it does on Windows and macOS.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     if "ray" not in sys.modules and ("RAY_ADDRESS" not in os.environ or _has_token()):
-        # This is Ray's default for a cluster that it starts; setting it avoids a log notice. `ray
-        # start` requires a token if there is one, but `ray.init` does not send it by default;
-        # clusters without authentication ignore it.
+        # `ray start` requires a token if there is one, but `ray.init` does not send it by default;
+        # clusters without authentication ignore it. For a cluster that Ray starts itself, this is
+        # the default, but setting it avoids a notice in the log.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
         import ray
@@ -67,14 +67,14 @@ def join_cluster() -> Any:
         try:
             with _own_sigterm_handler():
                 ray.init(
-                    # Otherwise Ray joins the last cluster started here, even if it is gone.
+                    # With None, Ray would join the last cluster started here, even if it is gone.
                     address=address or "local",
                     include_dashboard=False,
                     log_to_driver=False,
                     logging_level=logging.ERROR,
                     configure_logging=False,
                 )
-        except Exception as error:  # Ray raises plain exceptions here, too
+        except Exception as error:  # Ray also raises plain exceptions here
             at = os.environ.get("RAY_ADDRESS", "this machine")
             token = "" if address is None or _has_token() else _GET_TOKEN
             raise ClusterError(
@@ -89,8 +89,8 @@ def join_cluster() -> Any:
 def _log_messages_of_raylets() -> None:
     """Send Ray's terminal output about lost processes and nodes to the log at level DEBUG.
 
-    `log_to_driver=False` does not turn that output off. It comes late, often after the error that
-    ends the job, which says what was lost and what to do.
+    `log_to_driver=False` does not turn that output off. It often comes after the error that ends
+    the job, which already says what was lost and what to do.
     """
     worker: Any = sys.modules.get("ray._private.worker")
     if worker is not None:
@@ -99,7 +99,7 @@ def _log_messages_of_raylets() -> None:
 
 def _start_reaper() -> None:
     global _reaper
-    # Not through `child_process`, which would end the reaper with this process, when it must work.
+    # Don't use `child_process`, which would end the reaper together with this process.
     if _reaper is None and sys.platform == "linux":
         script = str(Path(__file__).with_name("ray_reaper.py"))
         _reaper = subprocess.Popen(
@@ -110,13 +110,15 @@ def _start_reaper() -> None:
 
 
 def _has_token() -> bool:
-    """Whether Ray finds a token for clusters that authenticate."""
+    """Return whether Ray can find a token for clusters that require one."""
     named = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
     return named or (Path.home() / ".ray" / "auth_token").is_file()
 
 
 def _check_reachable(address: str | None) -> None:
-    """Check that gRPC answers at a cluster's address, because `ray.init` would wait for minutes.
+    """Check that a gRPC server answers at a cluster's address.
+
+    Otherwise, `ray.init` would try for minutes.
 
     Args:
         address: RAY_ADDRESS. Forms other than `HOST:PORT` and `ray://HOST:PORT` are left to Ray.
@@ -129,20 +131,20 @@ def _check_reachable(address: str | None) -> None:
         return
     try:
         with socket.create_connection((found[1], int(found[2])), timeout=_CONNECT_S) as connection:
-            # A gRPC server begins an HTTP/2 connection (RFC 9113, section 3.4). The check rules out
-            # other servers, with which Ray would try for minutes.
+            # A gRPC server replies with an HTTP/2 SETTINGS frame (RFC 9113, section 3.4); any other
+            # server does not.
             if os.environ.get("RAY_USE_TLS") != "1":
                 connection.sendall(_HTTP2_PREFACE)
                 with connection.makefile("rb") as answer:
                     header = answer.read(9)  # SETTINGS frame header: length, type, flags, stream
                 if header[3:4] != _SETTINGS:
-                    raise OSError("what listens there is not Ray")
+                    raise OSError("the server there is not Ray")
     except (OSError, OverflowError, UnicodeError) as error:
         why = f"no answer within {_CONNECT_S:g} s" if isinstance(error, TimeoutError) else error
         raise ClusterError(
-            f"RAY_ADDRESS={address}: the cluster cannot be reached: {why}. Check the address and "
-            "that its head node runs (ray start --head), or unset RAY_ADDRESS to start Ray on this "
-            "machine"
+            f"RAY_ADDRESS={address}: the cluster cannot be reached ({why}). Check the address and "
+            "whether its head node is running (ray start --head), or unset RAY_ADDRESS to start "
+            "Ray on this machine"
         ) from error
 
 
@@ -158,9 +160,9 @@ def _own_sigterm_handler() -> Iterator[None]:
 
 
 def leave_cluster() -> None:
-    """Undo `join_cluster`; a session that existed before stays."""
+    """Undo `join_cluster`, but keep a session that existed before."""
     global _joined_here, _reaper
-    # Do not import ray: that takes seconds in a process that never joined.
+    # Don't import ray, which takes seconds in a process that never joined.
     ray = sys.modules.get("ray")
     if _joined_here and ray is not None and ray.is_initialized():
         ray.shutdown()
@@ -172,7 +174,7 @@ def leave_cluster() -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Shortens serials: messages name phones, and logs get shared."""
+    """Shortens the serials of phones in messages, because logs get shared."""
 
     def __init__(self, serials: Sequence[str]) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -186,13 +188,13 @@ class _Formatter(logging.Formatter):
 def redirect_output(run: Path, name: str, serials: Sequence[str] = ()) -> None:
     """Redirect the output of this process and its children to `RUN/logs/NAME.log`.
 
-    An actor has no terminal: without this, the reason why an engine died would be lost.
+    An actor has no terminal, so the reason why an engine died would otherwise be lost.
     """
     path = run / "logs" / f"{name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Redirect descriptors: native code and child processes do not write through sys.stdout.
+    # Redirect descriptors, since native code and child processes don't write through sys.stdout.
     with path.open("ab") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
@@ -212,7 +214,7 @@ def serials_in(tree: Mapping[str, Any]) -> list[str]:
 
 
 async def await_result(reference: Any, who: str, deadline_s: float | None) -> Any:
-    """Wait for the result of an actor call; without a deadline, as long as the actor lives.
+    """Wait for the result of an actor call; without a deadline, until the actor dies.
 
     Raises:
         WorkerLost: the actor died, or did not answer in time.
@@ -223,9 +225,11 @@ async def await_result(reference: Any, who: str, deadline_s: float | None) -> An
     try:
         async with asyncio.timeout(deadline_s):
             return await asyncio.wrap_future(reference.future())
-    except ray.exceptions.RayTaskError as error:  # raise the actor's original exception
+    except ray.exceptions.RayTaskError as error:
+        # Raise the actor's original exception.
         raise error.cause from None
-    except ray.exceptions.RayError as error:  # also if its node or the result is lost
+    except ray.exceptions.RayError as error:
+        # The actor, its node or the result was lost.
         raise WorkerLost(f"{who} died: {short_reason(error)}") from None
     except TimeoutError:
         raise WorkerLost(f"{who} did not answer within {deadline_s:g} s") from None
@@ -238,14 +242,14 @@ _REASONS = {
     ),
     "running low on memory": "Ray ended it because its node was almost out of memory",
     "is unavailable: ": "the connection to its process was lost",
-    "worker process has died": "its process ended without a reply: it crashed or was killed",
+    "worker process has died": "its process crashed or was killed",
     "killed by `ray.kill`": "it was stopped",
 }
-"""Maps parts of Ray's messages to reasons in plain words."""
+"""Maps parts of Ray's messages to short reasons."""
 
 
 def short_reason(error: Exception) -> str:
-    """Say in a few words why a call has no result: Ray's messages have up to a dozen lines."""
+    """Return a short reason for a failed call, since Ray's messages have up to a dozen lines."""
     text = str(error)
     known = (reason for part, reason in _REASONS.items() if part in text)
     return next(known, text.rpartition("\n")[2].strip())

@@ -1,8 +1,9 @@
-"""Kills the Ray processes that would otherwise linger for a minute after their driver is killed.
+"""Kill the Ray processes that would otherwise linger for a minute after their driver is killed.
 
 `ray_cluster` runs this file as a script in a separate process before it starts Ray. Ray's
-processes end with the driver, except two agents and workers that are just starting: they keep
-trying to reach the server that was killed with the driver. Standard input ends with the driver.
+processes end with the driver, except for two agents and for workers that are just starting, which
+keep trying to reach the server that was killed with the driver. Standard input ends when the
+driver does.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ def main(driver: str) -> None:
 
 
 def _find(driver: str) -> Iterator[int]:
-    """Find Ray's processes whose command names the driver's session, or that have its logs open.
+    """Find Ray processes whose command contains the driver's session, or that have its logs open.
 
     Titles overwrite commands, and a worker opens its logs only after a while.
     """

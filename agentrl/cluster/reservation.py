@@ -1,4 +1,4 @@
-"""Nodes that a job can use, and the GPUs that Ray reserves for the job, card by card."""
+"""Find the nodes that a job can use, and reserve GPUs for it in Ray, card by card."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def find_nodes(launcher: str) -> list[Node]:
-    """List the nodes that a job can use, this machine first; joins a running cluster, if any.
+    """List the nodes that a job can use, this machine first; join a running cluster, if any.
 
     Args:
         launcher: `rollout.launcher`; `local` uses one GPU of this machine.
@@ -72,12 +72,12 @@ class SharedPath:
 
     path: Path
     copies: Mapping[str, Path]
-    """Maps node ids to paths of copies; nodes that are missing have it under `path`."""
+    """Maps node ids to paths of copies; other nodes have the original under `path`."""
 
     def on(self, node: Node) -> Path:
         """Return the path on a node; raise WorkerLost if the node did not get it."""
         if self.copies and node.id not in self.copies:
-            raise WorkerLost(f"{node.name} died before it had {self.path.name}")
+            raise WorkerLost(f"node {node.name} died before it received {self.path.name}")
         return self.copies.get(node.id, self.path)
 
 
@@ -108,20 +108,20 @@ class Reservation:
     def _reserve(self, slots: Sequence[Slot]) -> None:
         from ray.util.placement_group import placement_group, remove_placement_group
 
-        # Labels pin each bundle to its node; strategies such as PACK are only a preference.
+        # Labels pin each bundle to its node, whereas strategies such as PACK are only preferences.
         started = time.monotonic()
         group = placement_group(
             [{slot.node.resource: len(slot.gpus)} for slot in slots],
             bundle_label_selector=[{"ray.io/node-id": slot.node.id} for slot in slots],
         )
         if not group.wait(self._deadline_s):
-            remove_placement_group(group)  # otherwise it would take the GPUs once they are free
+            remove_placement_group(group)  # or it would take the GPUs once they are free
             cards = sum(len(slot.gpus) for slot in slots)
             waited = time.monotonic() - started
             raise ClusterError(
-                f"the cluster did not give this job {cards} GPUs within {waited:.0f} s: other jobs "
-                "use them, or a node is gone (ray status shows both). Wait for them, lower "
-                "rollout.actors and train.ranks, or raise rollout.start_deadline_s"
+                f"the cluster did not give this job {cards} GPUs within {waited:.0f} s, because "
+                "other jobs use them or a node is gone (see ray status). Wait for other jobs, "
+                "lower rollout.actors and train.ranks, or raise rollout.start_deadline_s"
             )
         self._groups.append(group)
         self._bundles |= {slot: (group, index) for index, slot in enumerate(slots)}
@@ -170,7 +170,7 @@ class Reservation:
 
     @property
     def has_other_nodes(self) -> bool:
-        """Whether any engines, ranks or phones are on other nodes than this process."""
+        """Return whether any engines, ranks or phones are on other nodes than this process."""
         return self._files_beyond(self.layout.nodes[0]) is not None
 
     def share(
@@ -202,7 +202,7 @@ class Reservation:
         """Find room for new weights; return rank 0's folder, or None for shared memory."""
         slots = (*self.layout.ranks[:1], *self.layout.engines)
         nodes = list(dict.fromkeys(slot.node for slot in slots))
-        # Choose each node's folder only once: `NodeFiles` and rank 0 write every version there.
+        # Choose each node's folder only once, since `NodeFiles` and rank 0 write all versions to it.
         for reply in ask_nodes(nodes, room, self._deadline_s):
             if reply.result is None:
                 raise ClusterError(f"node {reply.node.name}: {reply.error}")
@@ -212,7 +212,7 @@ class Reservation:
         return self._weight_folders.get(nodes[0].id)
 
     def publishes_in_memory(self, node: Node) -> bool:
-        """Whether `place_weights` found room for new weights in a node's shared memory."""
+        """Return whether `place_weights` chose a node's shared memory for new weights."""
         return node.id not in self._weight_folders
 
     def mirror(self, folders: Mapping[Path, Sequence[str]]) -> dict[str, Path]:
@@ -238,7 +238,7 @@ class Reservation:
         here = self.layout.nodes[0]
         if (files := self._files_beyond(here)) is None:
             return set()
-        # The content is unique, because a node may have another folder with the same name.
+        # Write unique content, because a node may have a different folder with the same name.
         with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".seen-") as file:
             file.write(secrets.token_hex())
             file.flush()
@@ -281,11 +281,11 @@ def weights_folder(node: Node, room: WeightSpace, needed: int, what: str) -> Pat
         f"{_megabytes(room.temporary)} in {room.temporary_folder}"
     )
     if room.temporary.free < needed:
-        raise ConfigError(f"{detail}. Free some space, or {ENLARGE_SHM}")
+        raise ConfigError(f"{detail}. Free up space, or {ENLARGE_SHM}")
     if room.shm is not None:
         folder = room.temporary_folder
         log.warning(
-            "%s; they pass through %s, which is slower. To avoid it, %s",
+            "%s; they are written to %s, which is slower. To avoid this, %s",
             detail,
             folder,
             ENLARGE_SHM,

@@ -113,7 +113,7 @@ def test_what_was_left_half_written_is_written_again(node, model):
 
 def test_a_name_cannot_leave_the_copy(node, model):
     node.prepare("model", node.list(model), True)
-    with pytest.raises(ValueError, match="leaves the folder"):
+    with pytest.raises(ValueError, match="is outside the folder"):
         node.write("../else", b"")
 
 

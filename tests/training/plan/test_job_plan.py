@@ -124,7 +124,7 @@ def job(*overrides):
         (4, 0, 4, None),
         (4, 0, 5, "share the 4 cores of this machine; set train.ranks=4"),
         (1, 4, 4, None),
-        (64, 4, 8, "one GPU per rank, and the cluster has 4"),
+        (64, 4, 8, "each rank needs a GPU, but the cluster has 4"),
         (64, 1, 2, "the cluster has 1; set train.ranks and rollout.actors to 1"),
     ],
 )
