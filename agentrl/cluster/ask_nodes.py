@@ -80,7 +80,7 @@ def smallest_gpu(nodes: Sequence[Node], deadline_s: float) -> int | None:
     for answer in answers:
         cards = answer.result.cards if answer.result else ()
         sizes = {memory for _, memory in cards if memory}
-        # If Ray counts more cards, some don't exist; if it counts fewer, the job can't use them all.
+        # If Ray counts more cards, some don't exist; if it counts fewer, the job can't use all.
         misses = answer.node.gpus - len(cards)
         if not sizes or misses > 0 or (misses < 0 and len(sizes) > 1):
             return None

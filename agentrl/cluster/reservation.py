@@ -202,7 +202,7 @@ class Reservation:
         """Find room for new weights; return rank 0's folder, or None for shared memory."""
         slots = (*self.layout.ranks[:1], *self.layout.engines)
         nodes = list(dict.fromkeys(slot.node for slot in slots))
-        # Choose each node's folder only once, since `NodeFiles` and rank 0 write all versions to it.
+        # Choose each node's folder once, since `NodeFiles` and rank 0 write all versions to it.
         for reply in ask_nodes(nodes, room, self._deadline_s):
             if reply.result is None:
                 raise ClusterError(f"node {reply.node.name}: {reply.error}")

@@ -1,1 +1,1 @@
-"""Data sets with their tables and images, prompt templates, observations, reward inputs."""
+"""Data sets, their tables and images, prompt templates, observations and reward inputs."""

@@ -36,7 +36,7 @@ class ChatMessage:
     text: str
     """Text of the message, with one `<image>` per image."""
     images: tuple[Any, ...]
-    """Undecoded images; None for an image that is in another column."""
+    """Undecoded images; None for an image that is in a separate column."""
     tool_calls: tuple[ToolCall, ...] = ()
     """Calls that follow the text; the model's chat format determines how they are written."""
     results: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ def history_messages(pairs: Any) -> list[dict[str, Any]]:
     if not isinstance(pairs, list | tuple) or not all(
         isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs
     ):
-        raise BadRow(f"its history is {quoted(pairs)}, not a list of [question, reply]")
+        raise BadRow(f"its history must be a list of [question, reply], not {quoted(pairs)}")
     return [
         {"role": role, "content": text}
         for pair in pairs
@@ -72,10 +72,12 @@ def read_conversation(value: Any) -> list[ChatMessage]:
     if isinstance(value, Mapping):
         value = [value]
     if not isinstance(value, Sequence) or not value:
-        raise BadRow(f"its messages are {type(value).__name__}, not a list of messages")
+        raise BadRow(
+            f"its messages must be a list with at least one message, not {quoted(str(value))}"
+        )
     for message in value:
         if not isinstance(message, Mapping):
-            raise BadRow(f"a message is {type(message).__name__}, not an object with a role")
+            raise BadRow(f"a message must be an object with a role, not {type(message).__name__}")
     return [_message(message) for message in value]
 
 
@@ -83,7 +85,7 @@ def check_roles(messages: Sequence[ChatMessage]) -> None:
     """Raise `BadRow` for the first message with an unknown role."""
     for message in messages:
         if message.role not in _ROLES:
-            raise BadRow(f"a message has the role {message.role!r}; known: {', '.join(_ROLES)}")
+            raise BadRow(f"unknown role {message.role!r}; must be one of {', '.join(_ROLES)}")
 
 
 def alternating(messages: Sequence[ChatMessage]) -> tuple[str, list[ChatMessage]]:
@@ -99,10 +101,10 @@ def alternating(messages: Sequence[ChatMessage]) -> tuple[str, list[ChatMessage]
     for message in messages:
         if joined and joined[-1].role == message.role:
             results: tuple[str, ...] = ()
-            # Keep the separate texts: chat templates put each tool result in its own frame.
+            # Keep the texts apart, because chat templates wrap each tool result separately.
             if message.role == "tool":
                 if joined[-1].images or message.images:
-                    raise BadRow("one of several results of tools in a row has an image")
+                    raise BadRow("one of several consecutive tool results has an image")
                 results = (*(joined[-1].results or (joined[-1].text,)), message.text)
             joined[-1] = ChatMessage(
                 role=message.role,
@@ -118,7 +120,7 @@ def alternating(messages: Sequence[ChatMessage]) -> tuple[str, list[ChatMessage]
     if "system" in roles:
         raise BadRow("a system message must come first")
     if roles[:1] == ["assistant"]:
-        raise BadRow("it begins with an assistant message")
+        raise BadRow("its first message is a reply of the assistant")
     for role, following in pairwise(roles):
         if (role == "assistant") == (following == "assistant"):
             raise BadRow(f"a {following} message follows a {role} message")
@@ -138,7 +140,7 @@ def with_images(messages: Sequence[ChatMessage], column: Sequence[Any]) -> dict[
         raise BadRow("it has images both in its messages and in a separate column")
     images = given or list(column)
     if images and not messages:
-        raise BadRow(f"it has {len(images)} images, but no prompt that could show them")
+        raise BadRow(f"it has {len(images)} images, but no user message to show them in")
     if not inside and images:
         first = next((n for n, message in enumerate(messages) if message.role == "user"), 0)
         marked = replace(
@@ -148,7 +150,7 @@ def with_images(messages: Sequence[ChatMessage], column: Sequence[Any]) -> dict[
         )
         messages = [*messages[:first], marked, *messages[first + 1 :]]
     elif len(inside) != len(images):
-        raise BadRow(f"it has {len(inside)} {IMAGE} placeholders for {len(images)} images")
+        raise BadRow(f"it has {len(inside)} {IMAGE} placeholders but {len(images)} images")
     return {"messages": tuple(messages), "images": tuple(images)}
 
 
@@ -179,11 +181,11 @@ def _read_tool_calls(value: Any) -> tuple[ToolCall, ...]:
     for call in value if isinstance(value, list | tuple) else [value]:
         function = call.get("function", call) if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise BadRow(f"a tool call is {quoted(str(call))}, not an object with name, arguments")
+            raise BadRow(f"a tool call must have a name and arguments, got {quoted(str(call))}")
         arguments = _parsed(function.get("arguments") or {}, "the arguments of a tool call")
         if not isinstance(arguments, Mapping):
             raise BadRow(
-                f"the arguments of a tool call are {quoted(str(arguments))}, not an object"
+                f"the arguments of a tool call must be an object, not {quoted(str(arguments))}"
             )
         calls.append(ToolCall(name=function["name"], arguments=arguments))
     return tuple(calls)
@@ -205,12 +207,12 @@ def _parts(content: Any) -> Iterator[tuple[str, Any]]:
         yield from _text(content)
         return
     if not isinstance(content, Sequence):
-        raise BadRow(f"a message's content is {type(content).__name__}, neither text nor parts")
+        raise BadRow(f"a message's content must be text or parts, not {type(content).__name__}")
     for part in content:
         if isinstance(part, str):
             yield from _text(part)
         elif not isinstance(part, Mapping):
-            raise BadRow(f"a part of a message is {type(part).__name__}, not text or an object")
+            raise BadRow(f"a message part must be text or an object, not {type(part).__name__}")
         elif part.get("type") == "text" or (part.get("text") and "type" not in part):
             yield from _text(str(part.get("text") or ""))
         elif part.get("type") in ("image", "image_url", "input_image"):
@@ -218,11 +220,11 @@ def _parts(content: Any) -> Iterator[tuple[str, Any]]:
             held = next((part[name] for name in names if part.get(name)), None)
             yield IMAGE, held.get("url", held) if isinstance(held, Mapping) else held
         else:
-            raise BadRow(f"a part of a message has the unknown type {part.get('type')!r}")
+            raise BadRow(f"a message part has the unknown type {part.get('type')!r}")
 
 
 def _text(text: str) -> Iterator[tuple[str, Any]]:
-    """Split a text at `<image>`, which stands for an image in another column."""
+    """Split a text at `<image>`, which stands for an image in a separate column."""
     first, *rest = text.split(IMAGE)
     yield first, None
     for piece in rest:

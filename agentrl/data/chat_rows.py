@@ -1,4 +1,4 @@
-"""Rows for learning replies and comparing answers, all read and checked before training."""
+"""Read rows with replies to learn or answers to compare; all are checked before training."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -43,9 +43,9 @@ CHAT_KEYS = {
     "rejected": ("rejected",),
     "margin": ("margin",),
 }
-"""Default columns by content; the first column that a row fills is used. `a.b` is the key b of the
-objects in column a. By default, `context` is read only together with an `instruction` (Alpaca)."""
-# Columns that rate single answers, in LLaMA-Factory and in TRL.
+"""Default columns by content; the first one that is not empty in a row is used. `a.b` is the key b
+of the objects in column a. By default, `context` is read only with an `instruction` (Alpaca)."""
+# Columns that rate single answers in LLaMA-Factory and TRL.
 _UNPAIRED = ("kto_tag", "label")
 
 
@@ -94,7 +94,7 @@ class Preference:
     tools: tuple[Mapping[str, Any], ...] = ()
     """Definitions of functions, for the system message."""
     margin: float = 0.0
-    """How much the better answer's reward should exceed the other's."""
+    """Margin by which the better answer's reward should exceed the other's."""
 
 
 OfflineRow = ConversationRow | TextRow | Preference
@@ -137,7 +137,7 @@ def read_chat(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> ConversationRow |
             asked, answer = [], [*asked[:-1], *history, *asked[-1:], *answer]
     elif (value := _cell(row, keys, "text")) is not None:
         if not isinstance(value, str) or not value.strip():
-            raise BadRow(f"its text is {quoted(value)}, not text to learn from")
+            raise BadRow(f"its text must be a string that is not empty, not {quoted(value)}")
         return TextRow(text=value)
     else:
         raise BadRow("it has no messages, no prompt with a completion, and no text")
@@ -163,7 +163,7 @@ def read_labeled(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> LabeledRow:
         raise BadRow("it has no messages")
     replies = sum(message.role == "assistant" for message in chat.messages)
     if not isinstance(labels, list | tuple) or len(labels) != replies:
-        raise BadRow(f"labels={labels!r:.60} must be a list of {replies}, one for each reply")
+        raise BadRow(f"labels={labels!r:.60} must be a list of {replies}, one label per reply")
     if not all(isinstance(label, bool | int | float) and 0 <= label <= 1 for label in labels):
         raise BadRow(f"labels={labels!r:.60} must be true or false, or numbers from 0 to 1")
     return LabeledRow(
@@ -214,7 +214,7 @@ def read_preference(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> Preference:
     margin = 0.0 if (given := _cell(row, keys, "margin")) is None else given
     # A bool is an int in Python, but not a margin.
     if isinstance(margin, bool) or not isinstance(margin, int | float) or not isfinite(margin):
-        raise BadRow(f"its margin is {quoted(margin)}, not a number")
+        raise BadRow(f"its margin must be a number, not {quoted(margin)}")
     return Preference(
         prompt=asked["messages"],
         images=asked["images"],
@@ -247,7 +247,7 @@ class ChatRows(Generic[T_co]):
         on_bad: `refuse` or `skip`.
 
     Raises:
-        ConfigError: a column is missing, rows are bad and may not be skipped, or no row is left.
+        ConfigError: a column is missing, rows are bad and may not be skipped, or no rows are left.
     """
 
     def __init__(
@@ -283,11 +283,11 @@ class ChatRows(Generic[T_co]):
         return map(self._read, self._kept)
 
     def has(self, content: str) -> bool:
-        """Whether the table has a column with a content of `CHAT_KEYS`."""
+        """Return whether the table has a column with a content of `CHAT_KEYS`."""
         return _finds(self._table, self._keys, content)
 
     def name(self, index: int) -> str:
-        """Return a row's location as users would look for it, such as `line 3`."""
+        """Return a row's location in terms that users know, such as `line 3`."""
         return self._table.name(self._kept[index])
 
     def _read(self, index: int) -> T_co:
@@ -313,9 +313,9 @@ def _check_columns(table: Table, name: str, read: ReadRow[Any], keys: Mapping[st
         return
     if read is read_preference and (tag := next(filter(have.count, _UNPAIRED), None)):
         raise ConfigError(
-            f"data={name}: column {tag} rates single answers (KTO), and pairs of answers are "
-            "needed: give two answers to each prompt as chosen and rejected. "
-            "reward_model.per_turn=true learns from single answers, with labels"
+            f"data={name}: column {tag} rates single answers (KTO), but pairs are required: give "
+            "a chosen and a rejected answer to each prompt. To learn from single answers with "
+            "labels, set reward_model.per_turn=true"
         )
     known = [column for form in forms for content in form for column in CHAT_KEYS[content]]
     near = next((hint for column in known if (hint := did_you_mean(column, have))), "")
@@ -323,8 +323,8 @@ def _check_columns(table: Table, name: str, read: ReadRow[Any], keys: Mapping[st
         " and ".join(" or ".join(CHAT_KEYS[content]) for content in form) for form in forms
     )
     raise ConfigError(
-        f"data={name}: no column is named {wanted}{near}; set them as "
-        f"keys={{{forms[0][0]}: ...}}. It has: {list_names(have)}"
+        f"data={name}: no column is named {wanted}{near}; set the column names with "
+        f"keys={{{forms[0][0]}: ...}}. The data has: {list_names(have)}"
     )
 
 
@@ -335,7 +335,7 @@ def _finds(table: Table, keys: Mapping[str, str], content: str) -> bool:
 def _read_prompt(row: Row, keys: Mapping[str, str]) -> list[ChatMessage]:
     prompt = _cell(row, keys, "prompt")
     context = _cell(row, keys, "context") if "context" in keys or row.get("instruction") else None
-    # Put Alpaca's `input` below its `instruction`, as LLaMA-Factory does.
+    # Append Alpaca's `input` to its `instruction`, as LLaMA-Factory does.
     if isinstance(prompt, str) and isinstance(context, str) and context.strip():
         prompt = f"{prompt}\n{context}"
     if not prompt:
@@ -353,7 +353,7 @@ def _with_system(
     system = ChatMessage(role="system", text=str(text), images=())
     if messages and messages[0].role == "system":
         if messages[0].text != system.text:
-            raise BadRow("it has one system message in its messages and another one in a column")
+            raise BadRow("the system message in its messages differs from the one in a column")
         return messages
     return [system, *messages]
 
@@ -367,8 +367,8 @@ def _read_tools(row: Row, keys: Mapping[str, str]) -> tuple[Mapping[str, Any], .
             raise BadRow(f"its tools are not valid JSON: {error}") from None
     found = _as_list(tools or None)
     if not all(isinstance(tool, Mapping) for tool in found):
-        raise BadRow(f"its tools are {quoted(tools)}, not a list of objects")
-    # Convert to OpenAI's format: LLaMA-Factory's JSON text has only the functions.
+        raise BadRow(f"its tools must be a list of objects, not {quoted(tools)}")
+    # Convert to OpenAI's format, since LLaMA-Factory's JSON text has only the functions.
     return tuple(
         tool if "function" in tool else {"type": "function", "function": tool} for tool in found
     )

@@ -1,4 +1,4 @@
-"""Questions and answers from the rows of a data set, with a report of unusable rows."""
+"""Read questions and answers from the rows of a data set, and report unusable rows."""
 
 import contextlib
 import hashlib
@@ -25,13 +25,13 @@ from agentrl.data.tasks import Task
 from agentrl.errors import ConfigError
 from agentrl.types import Image, Message
 
-# Number of bad rows to search for worked solutions.
+# Maximum number of bad rows to search for worked solutions.
 _ROWS_SEARCHED = 100
 _THREADS = 8
-# Number of images held in memory at a time during the check.
+# Number of images in memory at a time during the check.
 _IMAGES_AT_ONCE = 256
 _WHOLE = re.compile(r"-?\d{1,9}(\.0)?", re.ASCII)
-# A list of accepted answers as text. Intervals and sets of numbers have no quotes.
+# A list of accepted answers as text; the quotes distinguish it from intervals and sets of numbers.
 _TEXT_LIST = re.compile(r"""\[(['"]).*\1\]$""", re.DOTALL)
 
 
@@ -93,7 +93,7 @@ class Dataset:
         self._image_column = column if column in table.columns else None
         bad, shares = self._examine(has_parts=part is not None)
         self.bad: Mapping[str, str] = {table.name(index): why for index, why in bad.items()}
-        """Why rows cannot be used, by row name, across all parts."""
+        """Maps the names of unusable rows in all parts to the reason."""
         good = [index for index in shares if index not in bad and index not in skip_rows]
         if part is not None:
             split, share = part
@@ -103,7 +103,7 @@ class Dataset:
         report_bad_rows(name, self.bad, len(table), on_bad, remedy=self._remedy(list(bad)))
         if not good:
             self._raise_empty(part, len(shares.keys() - bad.keys()))
-        # Answers of a sample of rows, as guesses for scripted players.
+        # Scripted players guess among the answers of a sample of rows.
         indices = self._kept[:: max(1, len(good) // 50)].tolist()
         rows = (self._parse(table.row(index)) for index in indices)
         self.guesses = tuple(sorted({answer for row in rows for answer in row.accepted[:1]})[:10])
@@ -161,7 +161,9 @@ class Dataset:
         question = self._reader.read(row)
         *preceding, asked = question.turns
         if asked.role != "user":
-            raise BadRow(f"its last message is of the role {asked.role}, not a user's question")
+            raise BadRow(
+                f"its last message must be a user's question, but its role is {asked.role}"
+            )
         _check_unicode("".join(message.text for message in question.turns))
         has_column = "answer" in self._reader.columns
         answer = self._reader.cell(row, "answer") if has_column else question.answer
@@ -190,7 +192,7 @@ class Dataset:
         )
 
     def _examine(self, *, has_parts: bool) -> tuple[dict[int, str], dict[int, float]]:
-        """Return why rows are bad, and good rows' split positions in [0, 1) (0 without parts)."""
+        """Return why rows are bad, and the split positions in [0, 1) of good rows (0: unsplit)."""
         bad: dict[int, str] = {}
         shares: dict[int, float] = {}
         with_images: list[int] = []
@@ -203,7 +205,7 @@ class Dataset:
             except BadRow as error:
                 bad[index] = str(error)
 
-        # Yield one image at a time: even undecoded images may hold all their bytes.
+        # Yield one image at a time, since even undecoded images may contain all their bytes.
         def cells() -> Iterator[image_loading.Cell]:
             for index in with_images:
                 for image in self._parse(self._table.row(index)).images:
@@ -230,11 +232,11 @@ class Dataset:
 
     def _raise_empty(self, part: tuple[str, float] | None, rows: int) -> None:
         if part is None:
-            raise ConfigError(f"data={self._name}: it has no rows")
+            raise ConfigError(f"data={self._name}: has no rows")
         split, share = part
         raise ConfigError(
-            f"hold_out={share}: none of the {rows} rows of {self._name} is left for {split}; "
-            "choose another fraction, or split the data yourself with data={train: ..., eval: ...}"
+            f"hold_out={share}: none of the {rows} rows of {self._name} are left for {split}; "
+            "change the fraction, or split the data yourself with data={train: ..., eval: ...}"
         )
 
     def _remedy(self, bad: Sequence[int]) -> str:
@@ -252,7 +254,7 @@ class Dataset:
 
 
 def _check_unicode(text: str) -> None:
-    # JSON can contain lone surrogates, which tokenizers reject.
+    # JSON can contain lone surrogates, but tokenizers reject them.
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -271,7 +273,9 @@ def _accepted(answer: Any, options: Sequence[str]) -> tuple[str, ...]:
             )
         text = str(index)
         if text in map(grading.normalize, options) and grading.normalize(options[index]) != text:
-            raise BadRow(f"its answer {index} is the index of one option and the text of another")
+            raise BadRow(
+                f"its answer {index} is both the index of one option and the text of another"
+            )
         values = [options[index]]
     texts = tuple(_as_text(value) for value in values)
     if not texts or not all(texts):

@@ -1,4 +1,4 @@
-"""Extract a reply's final answer and grade it by rules that need no external library."""
+"""Extract a reply's final answer, and grade it without external libraries."""
 
 import contextlib
 import re
@@ -14,7 +14,7 @@ _NUMBER = re.compile(
 )
 _SIGNS = str.maketrans({"\N{MINUS SIGN}": "-", "$": ""})
 _BOXED = r"\boxed{"
-# Maximum characters of an answer; longer answers are rejected without comparison.
+# Maximum characters of an answer; longer answers are rejected without a comparison.
 _MAX_ANSWER = 4000
 # Maximum characters of a number.
 _MAX_NUMBER = 100
@@ -24,7 +24,7 @@ _GSM8K = re.compile(r"####\s*+([^\n#]*[^\n#\s])\s*\Z")
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
 # The degree sign, the Chinese word for degrees, and LaTeX's command for degrees.
 _DEGREES = re.compile(r"\N{DEGREE SIGN}|(?<=\d)\s*(?:\u5ea6|\\degree\b)")
-# A unit at the end, which math-verify would misread as variables or ignore; or any Chinese unit.
+# A unit at the end that math-verify would ignore or misread as variables, or any Chinese unit.
 _LENGTH_UNIT = re.compile(
     r"(?<=[\d}\N{GREEK SMALL LETTER PI}])\s*"
     r"(?:[\u4e00-\u9fff]+|[kcdm]m(?:\^?\{?[23]\}?|[\u00b2\u00b3])?)\s*\Z"
@@ -62,7 +62,7 @@ def extract_answer(reply: str, style: str = "either") -> str:
             expected = (
                 r"\boxed{...}" if style == "boxed" else r"<answer>...</answer> or \boxed{...}"
             )
-            raise ActionError(f"no {expected} in the reply; the answer must be inside it")
+            raise ActionError(f"the reply has no {expected}, which must contain the answer")
         found = box
     else:
         found = tag_content(reply, "answer")
@@ -71,7 +71,7 @@ def extract_answer(reply: str, style: str = "either") -> str:
     if not answer:
         raise ActionError("the answer is empty")
     if len(answer) > _MAX_ANSWER:
-        raise ActionError(f"the answer has {len(answer)} characters; the maximum is {_MAX_ANSWER}")
+        raise ActionError(f"the answer has {len(answer)} characters, more than {_MAX_ANSWER}")
     return answer
 
 
@@ -99,7 +99,7 @@ def last_boxed(text: str) -> str | None:
             depth += (text[index] == "{") - (text[index] == "}")
             if depth == 0:
                 return text[first:index]
-        # The rest is an incomplete box. Cutting it off means that each character is examined once.
+        # The rest is an incomplete box; cut it off, so that each character is examined only once.
         end = start
     return None
 
@@ -111,7 +111,7 @@ def normalize(text: str) -> str:
 
 
 def matches_text(answer: str, accepted: Sequence[str]) -> bool:
-    """Whether an answer equals an accepted text after normalization; see `normalize`."""
+    """Return whether an answer equals an accepted text after normalization; see `normalize`."""
     given = normalize(answer)
     return given != "" and any(given == normalize(text) for text in accepted)
 
@@ -135,7 +135,7 @@ def _decimal(text: str) -> Fraction | None:
 
 
 def matches_number(answer: str, accepted: Sequence[str], tolerance: float = 0.0) -> bool:
-    """Whether an answer equals one of the accepted numbers.
+    """Return whether an answer equals one of the accepted numbers.
 
     Args:
         answer: any text; text that is not a number is wrong.
@@ -150,7 +150,7 @@ def matches_number(answer: str, accepted: Sequence[str], tolerance: float = 0.0)
         true = parse_number(text)
         if true is None:
             raise ValueError(
-                f"the accepted answer {text[:40]!r} is not a number; use another grading rule"
+                f"the accepted answer {text[:40]!r} is not a number; use a different grading rule"
             )
         if given is not None and abs(given - true) <= Fraction(tolerance) * (abs(true) or 1):
             return True
@@ -160,7 +160,7 @@ def matches_number(answer: str, accepted: Sequence[str], tolerance: float = 0.0)
 def matches_choice(
     answer: str, accepted: Sequence[str], options: Sequence[str] = (), tolerance: float = 0.0
 ) -> bool:
-    """Whether an answer chooses the right option: `B`, `(b)`, `B. four`, or `four`.
+    """Return whether an answer chooses the right option: `B`, `(b)`, `B. four`, or `four`.
 
     Args:
         answer: any text.
@@ -180,7 +180,7 @@ def matches_choice(
 def why_ungradable(
     grade: str, accepted: Sequence[str], options: Sequence[str], *, mixed: bool = False
 ) -> str | None:
-    """Return why even the row's own answer could not be graded as right; None if it could.
+    """Return why a reply with the row's own answer would be graded wrong; None if it would not.
 
     Args:
         grade: `exact`, `numeric`, `choice`, or `none`.
@@ -189,7 +189,7 @@ def why_ungradable(
         mixed: whether a row without options is a free-form question among multiple-choice ones.
     """
     if grade == "choice" and (option := _ambiguous_option(options)) is not None:
-        return f"its option {quoted(option)} is also the letter of another option"
+        return f"its option {quoted(option)} is also the letter of a different option"
     for text in accepted:
         if grade == "numeric" and parse_number(text) is None:
             return f"its answer {quoted(text)} is not a number"

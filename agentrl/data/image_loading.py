@@ -1,6 +1,6 @@
 """Load images from data sets: a path, bytes, base64, a data URI, PIL, or `{bytes, path}`.
 
-Unchanged images are checked only once, because check results are cached.
+Check results are cached, so unchanged images are checked only once.
 """
 
 import base64
@@ -36,9 +36,9 @@ _FEW = 500
 _T = TypeVar("_T")
 Cell = tuple[int, Any]
 """Index of a row and one of its undecoded images."""
-# Maximum pixels of an image; a larger image is a mistake or an attack.
+# Maximum pixels of an image; a larger image must be a mistake or an attack.
 _MAX_PIXELS = 64_000_000
-# Formats to decode. Others, such as EPS, can be programs that PIL would run.
+# Formats to decode. Others, such as EPS, can contain programs that PIL would run.
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "PPM", "TIFF")
 _DATA_URI = re.compile(r"data:image/[\w.+-]+;base64,", re.ASCII | re.IGNORECASE)
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]+://", re.ASCII | re.IGNORECASE)
@@ -48,7 +48,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/\-_\s]{64,}+={0,2}\s*", re.ASCII)
 
 
 class ImageError(ValueError):
-    """An image that is missing, not allowed, or cannot be decoded."""
+    """Raised for an image that is missing, not allowed, or cannot be decoded."""
 
 
 def load_image(value: Any, root: Path) -> Image:
@@ -74,7 +74,7 @@ def load_image(value: Any, root: Path) -> Image:
 
 def count_pixels(value: Any) -> int:
     """Return the number of pixels of an image in a data URI, without decoding the image."""
-    # Never accept a path on this machine from a client.
+    # A client must not be able to name a path on this machine.
     if not is_data_uri(value):
         raise ImageError("an image must be a data URI")
     return _opened(value, Path(), _bounded_pixels)
@@ -85,7 +85,7 @@ def _opened(value: Any, root: Path, read: Callable[[PIL.Image.Image], _T]) -> _T
     try:
         # Reading from a pipe or a device might never end.
         if isinstance(found, Path) and not stat.S_ISREG(found.stat().st_mode):
-            raise ImageError(f"{quoted(value, 80)}: not a regular file")
+            raise ImageError(f"{quoted(value, 80)} is not a regular file")
         # PIL warns about broken EXIF blocks and large images; neither matters here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -105,7 +105,7 @@ def _opened(value: Any, root: Path, read: Callable[[PIL.Image.Image], _T]) -> _T
 
 
 def is_data_uri(value: Any) -> bool:
-    """Whether a value contains the image itself, so that it can never be read as a path."""
+    """Return whether a value is a data URI, which is never read as a path."""
     return isinstance(value, str) and _DATA_URI.match(value) is not None
 
 
@@ -123,13 +123,13 @@ def image_source(value: Any, root: Path) -> Path | bytes:
     ):
         return _below(root, value)
     if isinstance(value, str) and value:
-        # Long text without a dot is a file name if that file exists, and base64 otherwise.
+        # Take long text without a dot for a file name if that file exists, otherwise for base64.
         with contextlib.suppress(ImageError, OSError):
             if (named := _below(root, value)).is_file():
                 return named
         return _unpacked(value, value)
     raise ImageError(
-        f"{quoted(value, 80)} is not an image: neither path, bytes, base64 nor PIL image"
+        f"{quoted(value, 80)} is not an image; give a path, bytes, base64 or a PIL image"
     )
 
 
@@ -138,13 +138,13 @@ def _below(root: Path, value: str | Path) -> Path:
         value = unquote(_FILE_URL.sub("/", str(value)))
     if _ELSEWHERE.match(str(value)):
         raise ImageError(
-            f"{quoted(value, 80)}: URLs are not fetched; download it, and give the file's path"
+            f"{quoted(value, 80)}: URLs are not fetched; download the image and give its path"
         )
     try:
         path = (root / value).resolve()
         inside = path.is_relative_to(root.resolve())
     except (OSError, ValueError, RuntimeError) as error:
-        raise ImageError(f"{quoted(value, 80)}: not a valid path: {error}") from None
+        raise ImageError(f"{quoted(value, 80)} is not a valid path: {error}") from None
     if not inside:
         raise ImageError(
             f"{quoted(value, 80)}: outside {root}; set image_root to the folder that contains all "
@@ -163,7 +163,9 @@ def _unpacked(text: str, value: Any) -> bytes:
 
 def _bounded_pixels(image: PIL.Image.Image) -> int:
     if image.width * image.height > _MAX_PIXELS:
-        raise ImageError(f"{image.width}x{image.height} pixels; the maximum is {_MAX_PIXELS:,}")
+        raise ImageError(
+            f"{image.width}x{image.height} pixels exceed the maximum of {_MAX_PIXELS:,}"
+        )
     return image.width * image.height
 
 
@@ -211,12 +213,12 @@ def find_broken(
         found = broken(cells())
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        # Use a separate file: several processes may check the same images at the same time.
+        # Use a temporary file, since several processes may check the same images at the same time.
         partial = kept.with_suffix(f".{os.getpid()}")
         partial.write_text(json.dumps(found))
         partial.replace(kept)
     except OSError as error:
-        log.info("the result of the image check is not cached: %s", error)
+        log.info("cannot cache the result of the image check: %s", error)
     return found
 
 

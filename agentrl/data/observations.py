@@ -1,4 +1,4 @@
-"""Observations of any shape: conversion to images and text, and Gymnasium spaces for them."""
+"""Convert observations of any shape to images and text, and define Gymnasium spaces for them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ _AXES = ("hw", "hwc", "chw", "nhw", "hwn", "nhwc", "nchw")
 
 # Range of the sides of sampled images, in pixels.
 _SIDES = (8, 32)
-# Minimum side of an image; a smaller byte array is a grid of cells, such as a board.
+# Minimum side of an image in pixels; a smaller byte array is a grid of cells, such as a board.
 _LEAST_SIDE = 16
 _ARRAYS = (np.ndarray, np.generic, list, tuple, bool, int, float)
 _NUMBERED = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-# Maximum size of a symbolic grid; a larger array is probably an image in another layout.
+# Maximum size of a symbolic grid; a larger array is probably an image in a different layout.
 _MOST_CELLS = 4096
-# Maximum size of an array shown as text; more numbers would only fill the context.
+# Maximum size of an array to show as text, since more numbers would only fill the context.
 _MOST_NUMBERS = 1000
 
 
@@ -69,7 +69,7 @@ def _array_problem(space: spaces.Box, value: Any, where: str) -> str | None:
 
 
 def is_within(space: "gymnasium.Space[Any]", value: Any) -> bool:
-    """Whether a space contains an observation, including bounds; large arrays are not checked."""
+    """Return whether a space contains an observation; the bounds of large arrays aren't checked."""
     if isinstance(space, spaces.Dict):
         return all(is_within(part, value[key]) for key, part in space.spaces.items())
     if isinstance(space, spaces.Tuple):
@@ -110,12 +110,12 @@ def _as_text(value: Any, images: list[Image]) -> str:
         return ", ".join(text for part in value if (text := _as_text(part, images)))
     if isinstance(value, np.ndarray) and value.ndim:
         return _array(value, images)
-    # Python's default text contains an address, which differs from run to run.
+    # Python's default text contains an address, which differs between runs.
     kind: Any = type(value)
     if kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__:
         raise ConfigError(
-            f"the observation contains a {kind.__name__}, which has no text: convert it in "
-            "a wrapper (env.wrappers) or in your own translator"
+            f"the observation contains a {kind.__name__}, which cannot be shown as text; convert "
+            "it in a wrapper (env.wrappers) or in your own translator"
         )
     return str(value)
 
@@ -149,7 +149,7 @@ def images_in(observation: Any) -> list[Image]:
 
 
 def is_image(value: "np.ndarray[Any, Any]") -> bool:
-    """Whether an array is an image rather than a small grid of bytes."""
+    """Return whether an array is an image rather than a small grid of bytes."""
     has_channels = value.ndim == 2 or (value.ndim == 3 and value.shape[2] in (1, 3))
     return has_channels and value.dtype == np.uint8 and min(value.shape[:2]) >= _LEAST_SIDE
 
@@ -214,8 +214,8 @@ class ImageLayout:
         least, most = float(images.min()), float(images.max())
         if not low <= least <= most <= high:
             raise ConfigError(
-                f"its images have numbers from {least:g} to {most:g}, beyond {low:g} to {high:g}: "
-                "set env.translator_kwargs.image_range"
+                f"the observation's images have values from {least:g} to {most:g}, outside {low:g} "
+                f"to {high:g}; set env.translator_kwargs.image_range"
             )
         if images.dtype == np.uint8 and (low, high) == (0.0, 255.0):
             return images
@@ -224,7 +224,7 @@ class ImageLayout:
 
 
 def is_symbolic_grid(space: "gymnasium.Space[Any]") -> bool:
-    """Whether observations of a space are boards of whole numbers that stand for objects."""
+    """Return whether observations of a space are boards of integers that stand for objects."""
     if not isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
         return False
     shape, dtype = space.shape, np.dtype(space.dtype)
@@ -237,7 +237,7 @@ def is_symbolic_grid(space: "gymnasium.Space[Any]") -> bool:
 
 
 def has_symbolic_grid(space: "gymnasium.Space[Any]") -> bool:
-    """Whether an observation is or contains a symbolic grid."""
+    """Return whether an observation is or contains a symbolic grid."""
     if isinstance(space, spaces.Dict):
         return any(map(has_symbolic_grid, space.spaces.values()))
     if isinstance(space, spaces.Tuple):
@@ -261,7 +261,7 @@ class AnyText(gymnasium.spaces.Text):
         super().__init__(max_length=max_length, min_length=0, seed=seed)
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a text of at most `max_length` characters."""
+        """Return whether `x` is a string of at most `max_length` characters."""
         return isinstance(x, str) and len(x) <= self.max_length
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
@@ -288,11 +288,11 @@ class ImageTuple(gymnasium.Space[tuple[Image, ...]]):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """False, because images have no fixed size."""
+        """Always False, because images have no fixed size."""
         return False
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a tuple of at most `most` images."""
+        """Return whether `x` is a tuple of at most `most` images."""
         return (
             isinstance(x, tuple)
             and len(x) <= self.most

@@ -16,13 +16,13 @@ _AT_SPLIT = re.compile(r"(.+)@([\w.-]+)")
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Selection:
-    """The part of a data set to read."""
+    """Which part of a data set to read."""
 
     split: str | None = None
     name: str | None = None
     """The configuration (subset)."""
     revision: str | None = None
-    """Branch, tag or commit on the hub."""
+    """Branch, tag or commit on the Hub."""
     streaming: bool = False
     """Whether to fetch rows one by one, without downloading the rest."""
     max_rows: int | None = None
@@ -51,14 +51,16 @@ def open_table(data: str, selection: Selection | None = None) -> Table:
     data, split = split_in(data)
     if split is not None:
         if selection.split not in (None, split):
-            raise ConfigError(f"split={selection.split}: {data}@{split} names another split")
+            raise ConfigError(
+                f"split={selection.split}: {data}@{split} refers to a different split"
+            )
         selection = replace(selection, split=split)
     path = find_local(data)
     if path is None and (
         data.startswith((".", "/", "~")) or data.endswith(FILES) or data.count("/") > 1
     ):
         raise ConfigError(
-            f"data={data}: no such file, neither in the current folder nor beside the configuration"
+            f"data={data}: no such file in the current folder or next to the config file"
         )
     if path is None or path.is_dir():
         table = _open_hugging_face(data if path is None else str(path), path, selection)
@@ -79,7 +81,7 @@ def split_in(data: str) -> tuple[str, str | None]:
 
 def find_local(data: str) -> Path | None:
     """Find a file or folder by path, relative to the current folder or to those on `sys.path`."""
-    # Skip installed libraries, whose folders could match a hub id.
+    # Skip installed libraries, whose folders could match a Hub id.
     own = (name for name in sys.path if isinstance(name, str) and not name.startswith(INSTALLED))
     for folder in ("", *own):
         path = Path(folder, data).expanduser()
@@ -87,7 +89,7 @@ def find_local(data: str) -> Path | None:
             if path.is_file() or path.is_dir():
                 return path.absolute()
         except (OSError, ValueError) as error:
-            raise ConfigError(f"data={data!r}: not a valid path: {error}") from None
+            raise ConfigError(f"data={data!r} is not a valid path: {error}") from None
     return None
 
 
@@ -102,12 +104,12 @@ def _check_file(data: str, selection: Selection) -> None:
 
 
 def _open_hugging_face(data: str, folder: Path | None, selection: Selection) -> Table:
-    """Open a folder, or a hub id if `folder` is None, with the `datasets` library."""
+    """Open a folder, or a Hub id if `folder` is None, with the `datasets` library."""
     try:
         import datasets
     except ImportError:
         raise ConfigError(
-            f"data={data}: no such file; an id on the Hugging Face Hub needs the library "
+            f"data={data}: no such file; a Hugging Face id requires the library "
             f"`datasets`, not installed: {extras.GET_DATA}"
         ) from None
     was_saved = folder is not None and any(
@@ -118,15 +120,15 @@ def _open_hugging_face(data: str, folder: Path | None, selection: Selection) -> 
         raise ConfigError(
             f"{setting}={value}: {data} was saved by datasets' save_to_disk; remove the setting"
         )
-    # The library would silently ignore the revision.
+    # `datasets` would silently ignore the revision.
     if folder is not None and selection.revision is not None:
         raise ConfigError(
-            f"revision={selection.revision}: {data} is a folder on this machine, and only data "
-            "sets of the hub have revisions; remove the setting"
+            f"revision={selection.revision}: {data} is a local folder, but only data sets on the "
+            "Hub have revisions; remove the setting"
         )
     if selection.streaming and selection.max_rows is None:
         raise ConfigError("streaming=true: set max_rows, the number of rows to fetch")
-    # Cache folders separately: without a network, an id falls back to the cache under its name.
+    # Cache folders separately: without a network, a Hub id falls back to the cache by its name.
     cache = None if folder is None else str(Path(datasets.config.HF_DATASETS_CACHE) / "folders")
     try:
         loaded = (
@@ -144,13 +146,13 @@ def _open_hugging_face(data: str, folder: Path | None, selection: Selection) -> 
             rows = list(itertools.islice(rows, selection.max_rows))
     except ConfigError:
         raise
-    # The hub, the network or the folder's content may raise anything.
+    # The Hub, the network or the folder's content may raise any exception.
     except Exception as error:
         what = "cannot be loaded"
         if folder is None:
             what = (
-                "not a file or folder, here or beside the configuration, and cannot be loaded from "
-                "the hub"
+                "no such file or folder here or next to the config file, and loading it from the "
+                "Hub failed"
             )
         raise ConfigError(f"data={data}: {what}: {describe_error(error)}") from error
     # Unless images are embedded, a downloaded data set refers to files in the library's cache.
@@ -164,7 +166,7 @@ def _one_split(loaded: Any, data: str, split: str | None) -> Any:
             raise ConfigError(f"split={split}: {data} has no splits; remove the setting")
         return loaded
     if split not in loaded and not (split is None and len(loaded) == 1):
-        raise ConfigError(f"split={split}: {data} has {', '.join(map(str, loaded))}; name one")
+        raise ConfigError(f"split={split}: {data} has {', '.join(map(str, loaded))}; choose one")
     return loaded[split] if split is not None else next(iter(loaded.values()))
 
 

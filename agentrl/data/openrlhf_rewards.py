@@ -1,4 +1,4 @@
-"""OpenRLHF's protocol for reward servers (`--remote_rm_url`), for both client and server.
+"""OpenRLHF's protocol for reward servers (`--remote_rm_url`), for client and server.
 
 ::
 
@@ -59,7 +59,7 @@ def inputs_of_request(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Convert a request from OpenRLHF to inputs of a batch function."""
     queries = content.get("query")
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
-        raise ValueError('"query" must be a list of texts')
+        raise ValueError('"query" must be a list of strings')
     columns: dict[str, list[Any]] = {}
     for name in ("prompts", "labels"):
         values = content.get(name)
@@ -95,11 +95,11 @@ def response_in(query: str, prompt: Any) -> str:
     """Extract the response from a query, without the special tokens that end it."""
     if isinstance(prompt, str) and prompt and query.startswith(prompt):
         text = query[len(prompt) :]
-    # The query does not start with the prompt: its image tokens are expanded, or the prompt is raw
-    # text from a row.
     else:
+        # The query does not start with the prompt, because its image tokens are expanded or because
+        # the prompt is raw text from a row.
         *_, text = _ANSWER_BEGINS.split(query)
-    # Scan from the end: a regular expression would start a search at every space in the text.
+    # Scan from the end, since a regular expression would start a search at every space in the text.
     end = kept = len(text)
     while True:
         while end and text[end - 1].isspace():

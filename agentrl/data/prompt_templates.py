@@ -1,4 +1,4 @@
-"""Prompt templates, Jinja2 files that users can edit."""
+"""Find, compile and render prompt templates, which are Jinja2 files that users can edit."""
 
 import sys
 from collections.abc import Callable, Collection
@@ -54,14 +54,14 @@ def compile_template(template: str, key: str, given: Collection[str] = ()) -> Ca
     found = parse_template(template, key)
     if given and (odd := sorted(template_variables(template) - {*given, *found.globals})):
         raise ConfigError(
-            f"{key}: unknown variable {odd[0]!r}{did_you_mean(odd[0], given)}; it may use "
-            f"{', '.join(given)}"
+            f"{key}: unknown variable {odd[0]!r}{did_you_mean(odd[0], given)}; the template can "
+            f"use {', '.join(given)}"
         )
 
     def render(**names: Any) -> str:
         try:
             return found.render(**names).strip()
-        # A template is code and may raise anything.
+        # A template is code and may raise any exception.
         except Exception as error:
             raise ConfigError(
                 f"{key}: cannot be rendered: {type(error).__name__}: {error}"

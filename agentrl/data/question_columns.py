@@ -1,4 +1,4 @@
-"""Find the columns that make up a question, and check that no relevant column is ignored."""
+"""Find the columns that make up a question, and check that none is ignored by mistake."""
 
 import contextlib
 import io
@@ -42,7 +42,7 @@ KEYS = {
 }
 """Default column names; `a.b` is the key b of the objects in column a."""
 _ALPACA = ("instruction", "input", "history")
-# Contents that are never shown to a model.
+# Kinds of content that are never shown to a model.
 _UNSEEN = ("videos", "audios")
 _FILES = {
     "images": re.compile(r"[^\n]{1,500}\.(png|jpe?g|webp|gif|bmp|tiff?)", re.ASCII | re.IGNORECASE),
@@ -134,12 +134,12 @@ def _check_keys(table: Table, name: str, keys: Mapping[str, str | None]) -> None
     if keys.get("problem") and keys.get("messages"):
         raise ConfigError(
             f"keys.problem={keys['problem']} and keys.messages={keys['messages']} exclude each "
-            "other: the question is either in a text or in messages; remove one"
+            "other, since a question is either text or messages; remove one of them"
         )
 
 
 def _has_conversation(column: str, keys: Mapping[str, str | None], rows: Iterable[Row]) -> bool:
-    """Whether the question is in a column of messages rather than a column of text."""
+    """Return whether the question is in a column of messages rather than a column of text."""
     if keys.get("messages") or keys.get("problem"):
         return bool(keys.get("messages"))
     return _content(cell(row, column) for row in rows) == "messages"
@@ -147,10 +147,10 @@ def _has_conversation(column: str, keys: Mapping[str, str | None], rows: Iterabl
 
 def _missing(name: str, what: str, content: str, names: str, have: Sequence[str]) -> ConfigError:
     near = (find for known in KEYS[content] if (find := did_you_mean(known, have)))
-    without = ", or grade=none if a reward function needs none" if content == "answer" else ""
+    without = ", or set grade=none if rewards need no answer" if content == "answer" else ""
     return ConfigError(
-        f"data={name}: no column is named {names}{next(near, '')}; set the one with the {what}, as "
-        f"keys={{{content}: ...}}{without}. It has: {list_names(have)}"
+        f"data={name}: no column is named {names}{next(near, '')}; name the column with the {what} "
+        f"in keys={{{content}: ...}}{without}. The data has: {list_names(have)}"
     )
 
 
@@ -171,32 +171,32 @@ def _unused(table: Table, columns: Mapping[str, str], rendered: Collection[str])
 def _what_is_lost(
     column: str, cells: Iterable[Any], keys: Mapping[str, str | None], columns: Mapping[str, str]
 ) -> str | None:
-    """Describe the non-text content of an unused column, unless `keys` settles what is used."""
+    """Describe the non-text content of an unused column, unless `keys` decides what to use."""
     content = _content(cells)
     if content is None or content in keys or (content == "messages" and "problem" in keys):
         return None
     if content in _UNSEEN:
         return (
-            f"column {column} holds {content}, which no model is shown. To train without them, set "
-            f"keys={{{content}: null}}"
+            f"column {column} contains {content}, which cannot be shown to a model. To train "
+            f"without them, set keys={{{content}: null}}"
         )
     chosen = "problem" if content == "messages" and "problem" in columns else content
     return (
-        f"column {column} holds {content}, but the questions do not use it. Use it with "
-        f"keys={{{content}: {column}}}, or leave it out with "
-        f"keys={{{chosen}: {columns.get(chosen, 'null')}}}; agentrl infer takes keys as "
+        f"column {column} contains {content}, but the questions do not use it. Use it with "
+        f"keys={{{content}: {column}}}, or ignore it with "
+        f"keys={{{chosen}: {columns.get(chosen, 'null')}}}; with agentrl infer, pass "
         f"--key {content}={column}"
     )
 
 
 def _content(cells: Iterable[Any]) -> str | None:
-    """Return the kind of content in all filled cells; None for anything else, such as text."""
+    """Return the kind of content of all filled cells; None if they differ or have text."""
     found = {_kind(value) for value in cells if not _is_empty(value)}
     return found.pop() if len(found) == 1 else None
 
 
 def _is_empty(value: Any) -> bool:
-    """Whether a cell has no value; arrays, which have no truth value, count as filled."""
+    """Return whether a cell has no value; arrays, which have no truth value, count as filled."""
     return value is None or (isinstance(value, str | list | tuple) and value in ("", "[]", [], ()))
 
 
@@ -214,7 +214,7 @@ def _kind(value: Any) -> str | None:
 
 
 def is_conversation(text: str) -> bool:
-    """Whether a text is a JSON list of messages."""
+    """Return whether a text is a JSON list of messages."""
     return text.lstrip()[:1] == "[" and _kind(text) == "messages"
 
 
@@ -230,7 +230,7 @@ def _media(value: Any) -> str | None:
     if isinstance(value, Mapping):
         return _media(value.get("bytes")) or _media(value.get("path"))
     if isinstance(value, bytes):
-        # A decoder may raise anything on arbitrary data.
+        # A decoder may raise any exception on arbitrary data.
         with contextlib.suppress(Exception):
             PIL.Image.open(io.BytesIO(value), formats=("PNG", "JPEG", "WEBP", "GIF", "BMP")).close()
             return "images"
@@ -275,7 +275,7 @@ def system_message(
     if own is None or own == in_messages:
         return in_messages
     if not isinstance(own, str):
-        raise BadRow(f"{columns['system']} is {quoted(own, 40)}, not a system message in text")
+        raise BadRow(f"{columns['system']} must be a system message as text, not {quoted(own, 40)}")
     if own and in_messages:
         raise BadRow(
             f"it has a system message both in its messages and in column {columns['system']}"
@@ -294,6 +294,6 @@ def check_can_be_shown(
         if f"<{one}>" in text or (content in columns and cell(row, columns[content])):
             article = "an" if one == "audio" else "a"
             raise BadRow(
-                f"it has {article} {one} (keys.{content} or <{one}>), which no model is shown; put "
-                "frames of it into a column of images"
+                f"it has {article} {one} (keys.{content} or <{one}>), which cannot be shown to a "
+                "model; put frames of it in an image column"
             )

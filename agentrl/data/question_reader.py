@@ -1,4 +1,4 @@
-"""Read questions from the rows of a data set: messages or a text, options and images."""
+"""Read questions from the rows of a data set: messages or text, options and images."""
 
 import ast
 import hashlib
@@ -54,7 +54,7 @@ class Question:
     answer: str | None
     """The assistant's message after the question, if there is one."""
     system: str | None
-    """System message in the messages, possibly empty; None if the row has a text instead."""
+    """System message in the messages, possibly empty; None if the row has text instead."""
 
 
 class QuestionReader:
@@ -95,7 +95,7 @@ class QuestionReader:
         while messages and messages[-1].role == "assistant":
             answers.insert(0, messages.pop().text)
         if any(message.tool_calls for message in messages):
-            raise BadRow("its messages have tool calls; write them into the text of the messages")
+            raise BadRow("its messages have tool calls; write them as text in the messages")
         for message in messages:
             check_can_be_shown(row, self.columns, self._keys, message.text)
         numbered = {n: row[column] for n, column in self._numbered.items() if row.get(column)}
@@ -103,8 +103,8 @@ class QuestionReader:
         inside = [image for message in messages for image in message.images if image is not None]
         if inside and beside:
             raise BadRow(
-                "it has images both in its messages and in a separate column, which "
-                "keys={images: null} leaves out"
+                "it has images both in its messages and in a separate column; set "
+                "keys={images: null} to ignore the column"
             )
         options = _options(self.cell(row, "options"))
         if self._template is not None:
@@ -116,16 +116,16 @@ class QuestionReader:
         shown = with_images(messages, beside)
         system, turns = alternating(shown["messages"])
         if any(message.results for message in turns):
-            raise BadRow("its messages have several results of tools in a row; join them into one")
+            raise BadRow("its messages have consecutive tool results; join them into one")
         if IMAGE in system:
-            raise BadRow("its system message has an image, which models cannot read there")
+            raise BadRow("its system message has an image, which models do not support")
         if not turns:
             raise BadRow(
-                f"its messages have the roles {roles}, and none asks a question. If the question "
-                "is in another column, name it: keys={problem: ...}"
+                f"its messages have the roles {roles}, so none is a question. If the question is "
+                "in a different column, set keys={problem: ...}"
             )
         if not turns[-1].text.strip():
-            raise BadRow("the question is empty")
+            raise BadRow("its question is empty")
         return Question(
             turns=tuple(turns),
             images=shown["images"],
@@ -139,7 +139,7 @@ class QuestionReader:
         return cell(row, self.columns[content]) if content in self.columns else None
 
     def _messages(self, row: Row) -> tuple[list[ChatMessage], bool]:
-        """Return a row's messages, and whether it has messages rather than a text."""
+        """Return a row's messages, and whether it has messages rather than text."""
         if "messages" in self.columns:
             value = self.cell(row, "messages")
         else:
@@ -161,7 +161,7 @@ class QuestionReader:
         """Return the messages, with the text of the only question rendered by the template."""
         asked = [number for number, message in enumerate(messages) if message.role == "user"]
         if len(asked) != 1:
-            raise BadRow(f"its messages have {len(asked)} questions, and the template is for one")
+            raise BadRow(f"its messages have {len(asked)} questions, but the template is for one")
         (at,) = asked
         column = self.columns.get("options")
         # Parse a list that is stored as text, because a template could not iterate over it.
@@ -174,7 +174,7 @@ class QuestionReader:
 
 
 class PromptRows:
-    """The rows of a table as conversations that end with a question.
+    """Rows of a table, as conversations that end with a question.
 
     A row has messages or a text, with images inside the messages or in a separate column. An
     assistant message after the question is the row's answer and is left out.
@@ -209,12 +209,12 @@ class PromptRows:
         self._root = (image_root or table.root).absolute()
         self._system = system
         self.bad: dict[int, str] = {}
-        """Why rows are not questions, by index; images are not checked."""
+        """Maps the indices of rows that are not questions to the reason; images are not checked."""
         self.digest = self._examine()
         """Hash that changes with the rows and their image files."""
         if len(self.bad) == len(table):
             listed = (f"{table.name(i)}: {self.bad[i]}" for i in list(self.bad)[:_MAX_LISTED])
-            raise ConfigError(f"data={name}: no row is a question: {'; '.join(listed)}")
+            raise ConfigError(f"data={name}: none of its rows has a question: {'; '.join(listed)}")
 
     def __len__(self) -> int:
         return len(self.table)
@@ -292,7 +292,7 @@ def _list_in(text: str) -> list[Any]:
             continue
         if isinstance(found, list):
             return found
-    raise BadRow(f"{quoted(text)} is not a list, in JSON or Python")
+    raise BadRow(f"{quoted(text)} is not a list in JSON or Python syntax")
 
 
 def _options(value: Any) -> tuple[str, ...]:
@@ -306,7 +306,7 @@ def _options(value: Any) -> tuple[str, ...]:
         value = _in_order(value)
     options = as_list(value)
     if len(options) == 1 and options[0] is value:
-        raise BadRow(f"its options are {quoted(value)}; they must be a list, or {{A: ..., B: ...}}")
+        raise BadRow(f"its options must be a list or {{A: ..., B: ...}}, not {quoted(value)}")
     for option in options:
         if not isinstance(option, str | int | float):
             raise BadRow(
@@ -320,7 +320,9 @@ def _in_order(options: Mapping[Any, Any]) -> list[Any]:
     given = {str(key).upper(): value for key, value in options.items() if value is not None}
     letters = [chr(ord("A") + index) for index in range(len(given))]
     if sorted(given) != letters:
-        raise BadRow(f"its options have the keys {', '.join(map(str, options))}, not A, B, ...")
+        raise BadRow(
+            f"its options must have the keys A, B, ..., not {', '.join(map(str, options))}"
+        )
     return [given[letter] for letter in letters]
 
 
@@ -336,7 +338,7 @@ def _place_numbered(
     texts = {number: messages[number].text for number in asked}
     mentioned = {int(number) for text in texts.values() for number in _NUMBERED.findall(text)}
     if missing := mentioned - images.keys():
-        raise BadRow(f"it mentions <image {min(missing)}>, and image_{min(missing)} is empty")
+        raise BadRow(f"it mentions <image {min(missing)}>, but image_{min(missing)} is empty")
     if asked:
         others = "".join(f"<image {number}>" for number in images if number not in mentioned)
         texts[asked[0]] = f"{others}{texts[asked[0]]}"

@@ -1,4 +1,4 @@
-"""Inputs for reward functions: replies, environment rewards, ground truth and text."""
+"""Inputs of reward functions: replies, environment rewards, ground truth and text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ image column, which the row holds as None (one image) or [] (a list)."""
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class QueryFormat:
-    """How a model's chat template writes the texts that reward functions receive."""
+    """How a model's chat template formats the text that reward functions receive."""
 
     prompt: Callable[[Sequence[Mapping[str, str]]], str]
     """Renders messages (`role`, `content`) as a prompt, up to the start of the reply."""
@@ -36,7 +36,7 @@ class MissingInfo(KeyError):
     """Raised if an environment's info lacks a key that a reward function needs."""
 
     def __init__(self, env_id: str, key: str) -> None:
-        super().__init__(f"the info of {env_id} has no {key!r}, which this reward needs")
+        super().__init__(f"the info of {env_id} has no {key!r}, which this reward requires")
         self.env_id, self.key = env_id, key
 
 
@@ -51,9 +51,9 @@ def last_reply(episode: Episode) -> str:
 
 
 def last_answer(episode: Episode) -> str | None:
-    """Return the last reply's answer: in a tag or a box, or the action that the translator read.
+    """Return the last reply's answer: in a tag or a box, or the action that the translator parsed.
 
-    None if the reply has no answer.
+    Return None if the reply has no answer.
     """
     try:
         return extract_answer(last_reply(episode))

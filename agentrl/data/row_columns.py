@@ -27,7 +27,7 @@ _MAX_LISTED = 5
 def check_has_rows(table: Table, name: str) -> None:
     """Check that a data set has rows with columns."""
     if not len(table):
-        raise ConfigError(f"data={name}: it has no rows")
+        raise ConfigError(f"data={name}: has no rows")
     if not table.columns:
         try:
             table.row(0)
@@ -62,7 +62,7 @@ def _as_object(value: Any) -> Mapping[str, Any]:
 
 
 def has_column(table: Table, column: str) -> bool:
-    """Whether a table has a column, or a column of objects with a key (`a.b`)."""
+    """Return whether a table has a column, or a column of objects with a key (`a.b`)."""
     first = column.partition(".")[0]
     if column in table.columns or "." not in column or first not in table.columns:
         return column in table.columns
@@ -109,8 +109,8 @@ def columns_for_rewards(row: Row, image_column: str | None) -> dict[str, Any]:
 
     Args:
         row: row of a data set.
-        image_column: column with the images, replaced by None (one image) or [] (a list): reward
-            functions receive the images as the model saw them.
+        image_column: column with the images, replaced by None (one image) or [] (a list), since
+            reward functions receive the images as the model saw them.
     """
     plain = {str(name): _plain(value) for name, value in row.items() if name != image_column}
     if image_column is not None:
@@ -131,7 +131,7 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
-    # Anything else, such as a date, becomes text.
+    # Convert any other value, such as a date, to text.
     return str(value)
 
 
@@ -161,7 +161,7 @@ def report_bad_rows(
     more = f"; and {len(bad) - _MAX_LISTED} more" if len(bad) > _MAX_LISTED else ""
     what = f"data={name}: {len(bad)} of {rows} rows are bad: {named}{more}"
     if on_bad == "refuse":
-        raise ConfigError(f"{what}. Fix them, or leave them out with {setting}=skip{remedy}")
+        raise ConfigError(f"{what}. Fix them, or skip them with {setting}=skip{remedy}")
     if len(bad) == rows:
         raise ConfigError(f"{what}{remedy}")
     # Warn only once, although each rollout worker and each split opens the data set.

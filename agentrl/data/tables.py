@@ -1,4 +1,4 @@
-"""Tables of rows, read from JSONL, JSON, CSV and Parquet files and written with added columns."""
+"""Read tables from JSONL, JSON, CSV and Parquet files, and write them with additional columns."""
 
 import base64
 import codecs
@@ -50,7 +50,7 @@ class Table(Protocol):
         """
 
     def name(self, index: int) -> str:
-        """Return a row's location as users would look for it, such as `line 3` or `row 7`."""
+        """Return a row's location in terms that users know, such as `line 3` or `row 7`."""
 
 
 class FileTable:
@@ -58,8 +58,8 @@ class FileTable:
 
     Args:
         path: path of the file.
-        rows: rows with their numbers, counted from 1; a string says why a row is invalid.
-        counted: unit that the numbers count, `line` or `row`.
+        rows: rows with their numbers, counted from 1, or the reason why a row is invalid.
+        counted: what the numbers count, `line` or `row`.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ColumnTable:
         """See Table.row."""
         try:
             found: Row = self._held[index]
-        # A library may raise anything on broken data.
+        # A library may raise any exception on broken data.
         except Exception as error:
             raise BadRow(describe_error(error)) from error
         return found
@@ -151,7 +151,7 @@ def read_file(path: Path) -> Table:
     try:
         return readers[path.suffix.lower()](path)
     except UnicodeDecodeError as error:
-        raise ConfigError(f"data={path}: is not text in UTF-8; convert it: {error}") from None
+        raise ConfigError(f"data={path}: must be UTF-8 text; convert the file: {error}") from None
     except OSError as error:
         raise ConfigError(f"data={path}: cannot be read: {describe_error(error)}") from error
 
@@ -160,7 +160,7 @@ def _jsonl(path: Path) -> Table:
     rows: list[tuple[int, Row | str]] = []
     with path.open("rb") as file:
         if file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            raise ConfigError(f"data={path}: is text in UTF-16; convert it to UTF-8")
+            raise ConfigError(f"data={path}: is UTF-16 text; convert the file to UTF-8")
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
@@ -168,9 +168,9 @@ def _jsonl(path: Path) -> Table:
             try:
                 value = json.loads(line.removeprefix(codecs.BOM_UTF8))
                 is_row = isinstance(value, dict)
-                row = value if is_row else f"{type(value).__name__}, not an object with keys"
-            # Leave out the error's own line number, which is always 1: lines are parsed one by one.
+                row = value if is_row else f"must be an object, not {type(value).__name__}"
             except json.JSONDecodeError as error:
+                # The error's own line number is always 1, because lines are parsed one by one.
                 row = f"invalid JSON: {error.msg}, at character {error.pos + 1}"
             except (ValueError, RecursionError) as error:
                 row = f"invalid JSON: {error}"
@@ -185,7 +185,9 @@ def _json(path: Path) -> Table:
         raise ConfigError(f"data={path}: invalid JSON: {error}") from None
     if not isinstance(rows, list):
         raise ConfigError(f"data={path}: must contain a list of rows, not {type(rows).__name__}")
-    kept = [r if isinstance(r, dict) else f"{type(r).__name__}, not an object" for r in rows]
+    kept = [
+        r if isinstance(r, dict) else f"must be an object, not {type(r).__name__}" for r in rows
+    ]
     return FileTable(path, list(enumerate(kept, 1)), "row")
 
 
@@ -197,15 +199,15 @@ def _csv(path: Path) -> Table:
         _, header = next(records, (0, []))
         if len(header) == 1 and (found := [sign for sign in ";\t|" if sign in header[0]]):
             raise ConfigError(
-                f"data={path}: its first line {header[0]!r} is a single column; columns are "
-                f"separated by commas in .csv and by tabs in .tsv, not by {found[0]!r}"
+                f"data={path}: the first line {header[0]!r} has a single column; separate columns "
+                f"by commas in .csv files and by tabs in .tsv files, not by {found[0]!r}"
             )
         for index, name in enumerate(header):
             if name and name in header[:index]:
                 raise ConfigError(f"data={path}: two columns are named {name!r}; rename one")
         for number, cells in records:
             is_complete = len(cells) == len(header)
-            problem = f"it has {len(cells)} cells, the header {len(header)}"
+            problem = f"it has {len(cells)} cells, but the header has {len(header)}"
             row = dict(zip(header, cells, strict=True)) if is_complete else problem
             rows.append((number, row))
     return FileTable(path, rows)
@@ -222,8 +224,8 @@ def _records(path: Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
             first = reader.line_num + 1
     except csv.Error as error:
         raise ConfigError(
-            f"data={path}: the row that begins in line {first}: {error}. Close each quoted cell, "
-            "and double the quotes inside it"
+            f"data={path}: the row that starts at line {first} is invalid: {error}. Close each "
+            "quoted cell, and double the quotes inside it"
         ) from None
 
 
@@ -233,7 +235,7 @@ def _parquet(path: Path) -> Table:
         from pyarrow import parquet
     except ImportError:
         raise ConfigError(
-            f"data={path}: Parquet needs pyarrow, not installed: {extras.GET_DATA}"
+            f"data={path}: Parquet needs pyarrow, which is not installed; run: {extras.GET_DATA}"
         ) from None
     try:
         table = parquet.read_table(path, memory_map=True)
@@ -261,7 +263,7 @@ class RowWriter:
         taken = [name for name in types if name in table.columns]
         if taken:
             raise ConfigError(
-                f"the data has a column {taken[0]!r}, which {out} needs for the results: rename it"
+                f"the data has a column {taken[0]!r}, which {out} needs for the results; rename it"
             )
         self._table = table
         self._schema = self._arrow_schema(types) if out.suffix.lower() == ".parquet" else None
@@ -292,7 +294,9 @@ class RowWriter:
         try:
             import pyarrow
         except ImportError:
-            raise ConfigError(f"Parquet needs pyarrow, not installed: {extras.GET_DATA}") from None
+            raise ConfigError(
+                f"Parquet needs pyarrow, which is not installed; run: {extras.GET_DATA}"
+            ) from None
         schemas = []
         own: dict[str, Any] = {
             "string": pyarrow.string(),
@@ -309,7 +313,7 @@ class RowWriter:
             found = pyarrow.unify_schemas(schemas, promote_options="permissive")
         except (OverflowError, pyarrow.ArrowException) as error:
             raise ConfigError(
-                f"the rows do not fit into a Parquet file: {error}; .jsonl has no such limits"
+                f"the rows do not fit into a Parquet file: {error}; write a .jsonl file instead"
             ) from error
         for name, kind in types.items():
             found = found.append(pyarrow.field(name, own[kind]))
@@ -326,8 +330,8 @@ def _json_line(row: Mapping[str, Any]) -> bytes:
     plain = _plain(row)
     try:
         return json.dumps(plain, ensure_ascii=False).encode() + b"\n"
-    # The text has a lone surrogate, which JSON has to escape.
     except UnicodeEncodeError:
+        # The text has a lone surrogate, which has to be escaped.
         return json.dumps(plain).encode() + b"\n"
 
 

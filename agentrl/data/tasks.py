@@ -1,4 +1,4 @@
-"""A question with its answers, as environments ask it."""
+"""Questions with their answers, as environments ask them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ class Task:
     name: str
     """Name of the row or seed, unique within its source."""
     problem: str
-    """Text of the question, with an `<image>` for each of its own images."""
+    """Text of the question, with one `<image>` for each of its own images."""
     accepted: tuple[str, ...]
     """All accepted answers, the canonical one first; empty if the data has no answers."""
     images: tuple[Image, ...] = ()

@@ -149,7 +149,10 @@ def test_a_template_formats_the_observation() -> None:
         ({"show": []}, "must not be empty"),
         ({"show": ["render", "ansi"]}, "contain both"),
         ({"text": "{{ observation"}, "cannot be rendered: TemplateSyntaxError"),
-        ({"text": "{{ seen }}"}, r"unknown variable .seen.; it may use observation, info"),
+        (
+            {"text": "{{ seen }}"},
+            r"unknown variable .seen.; the template can use observation, info",
+        ),
         ({"names": ["a", "b"]}, "must be a list of 4 unique names"),
         ({"names": ["a", "b", "c", "c"]}, "unique"),
         ({"style": "tags"}, "did you mean 'tag'"),

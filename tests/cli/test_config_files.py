@@ -131,7 +131,7 @@ def test_init_names_columns_that_a_data_set_lacks(tmp_path: Path, capsys: Any) -
         f"wrote {file}\ncorrect this before you train: env.kwargs: data={data}: no column is named "
         in out
     )
-    assert "as keys={problem: ...}. It has: frage, answer\n" in out
+    assert "in keys={problem: ...}. The data has: frage, answer\n" in out
 
 
 def test_init_asks_three_questions(

@@ -155,7 +155,7 @@ def test_prompts_without_answers_are_scored_by_a_reward_of_completions(
 
 def test_rewards_that_are_given_the_right_answer_are_refused_without_one(folder):
     path = written(folder, {"prompt": "Say hello.", "anwser": "3"})
-    with pytest.raises(ConfigError, match=r"answer.*or grade=none if a reward function needs none"):
+    with pytest.raises(ConfigError, match=r"answer.*or set grade=none if rewards need no answer"):
         asked(path)
     qa = EnvConfig(id="QA-v0", kwargs={"data": str(path), "grade": "none"})
     for function in ("verl", "easyr1_batch"):
@@ -275,7 +275,7 @@ def test_options_that_are_letters_of_others_are_refused_only_where_letters_count
     row = {"problem": "?", "choices": ["(c)", "(a)", "(b)"], "answer": "(a)"}
     path = written(folder, row)
     assert graded(path, "(a)", "text", grade="exact") == 1.0
-    with pytest.raises(ConfigError, match=r"option '\(c\)' is also the letter of another"):
+    with pytest.raises(ConfigError, match=r"option '\(c\)' is also the letter of a diff"):
         asked(path, grade="choice")
 
 

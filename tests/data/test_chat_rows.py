@@ -216,16 +216,16 @@ def test_preferences_may_be_text_with_an_image(tmp_path):
             {"messages": MS_SWIFT["messages"][:1], "images": ["a.png"]},
             "no assistant message to train on",
         ),
-        (read_chat, {"messages": [{"role": "bot", "content": "hi"}]}, "the role 'bot'"),
+        (read_chat, {"messages": [{"role": "bot", "content": "hi"}]}, "unknown role 'bot'"),
         (read_preference, ANSWERS | {"rejected": ANSWERS["chosen"]}, "two different answers"),
-        (read_preference, ANSWERS | {"chosen": None}, "not a list of messages"),
-        (read_preference, ANSWERS | {"margin": "wide"}, "its margin is 'wide', not a number"),
+        (read_preference, ANSWERS | {"chosen": None}, "must be a list with at least one message"),
+        (read_preference, ANSWERS | {"margin": "wide"}, "its margin must be a number, not 'wide'"),
         (
             read_preference,
             {"chosen": "A cat.", "rejected": "A dog.", "images": ["a.png"]},
-            "1 images, but no prompt that could show them",
+            "1 images, but no user message to show them in",
         ),
-        (read_chat, TRL | {"system": "Be long."}, "one system message in its messages and another"),
+        (read_chat, TRL | {"system": "Be long."}, "the system message in its messages differs"),
         (read_chat, {"prompt": "", "completion": "A cat."}, "its prompt is empty"),
         (read_chat, {"prompt": "What?", "completion": "A cat.", "history": ["What?"]}, "history"),
         (
@@ -248,7 +248,9 @@ def test_bad_rows_are_named_and_refused_or_skipped(tmp_path, parse, row, words):
 
 
 def test_a_missing_column_is_named_with_the_nearest(tmp_path):
-    with pytest.raises(ConfigError, match=r"rejected \(did you mean 'choosen'\?\); .*It has: pr"):
+    with pytest.raises(
+        ConfigError, match=r"rejected \(did you mean 'choosen'\?\); .*The data has: pr"
+    ):
         rows_of(tmp_path, read_preference, {"prompt": "?", "choosen": "a", "rejected": "b"})
     with pytest.raises(ConfigError, match=r"named messages .*\(did you mean 'mesages'\?\)"):
         rows_of(tmp_path, read_chat, {"mesages": []})

@@ -254,7 +254,8 @@ def test_a_missing_key_inside_a_column_is_named_before_work_starts(folder):
     with pytest.raises(ConfigError, match=r"no such column \(did you mean 'reward_model'\?\)"):
         asked(path, keys={"answer": "reward_modle.ground_truth"})
     with pytest.raises(
-        ConfigError, match=r"no column is named .*answer.* \(did you mean 'anwser'\?\).*It has: pr"
+        ConfigError,
+        match=r"no column is named .*answer.* \(did you mean 'anwser'\?\).*The data has: pr",
     ):
         asked(written(folder, {"problem": "?", "anwser": "3"}))
 
@@ -404,7 +405,7 @@ def test_a_split_and_a_configuration_are_chosen(configured):
     assert shown["text"] == "0?"
     with pytest.raises(ConfigError, match="has train, test; name one"):
         asked(configured, name="hard")
-    with pytest.raises(ConfigError, match=r"split=train: .*@test names another split"):
+    with pytest.raises(ConfigError, match=r"split=train: .*@test refers to a different split"):
         asked(f"{configured}@test", split="train", name="hard")
     env, *_ = asked(f"{configured}@train", name="hard", split="eval", hold_out=0.5)
     assert 0 < len(env._source) < 5
@@ -451,7 +452,7 @@ def test_a_revision_reaches_the_hub_and_does_not_apply_to_a_folder(configured, m
         thread = threading.Thread(target=hub.serve_forever, args=(0.01,))
         thread.start()
         try:
-            with pytest.raises(ConfigError, match="cannot be loaded from the hub"):
+            with pytest.raises(ConfigError, match="loading it from the Hub failed"):
                 asked("owner/name", revision="v1.2")
         finally:
             hub.shutdown()

@@ -245,9 +245,9 @@ def test_images_of_messages_may_be_in_a_column(tmp_path):
     ("messages", "words"),
     [
         ("[{", "JSON"),
-        ([], "not a list of messages"),
-        (["hello"], "not an object"),
-        ([{"role": "user", "content": 3}], "neither text nor parts"),
+        ([], "must be a list with at least one message"),
+        (["hello"], "must be an object with a role, not str"),
+        ([{"role": "user", "content": 3}], "must be text or parts, not int"),
         ([{"role": "user", "content": [{"type": "video"}]}], "type 'video'"),
         (
             [{"role": "system", "content": "a"}, {"role": "assistant", "content": "b"}],
@@ -288,7 +288,7 @@ def test_options_may_be_a_mapping_from_letters(tmp_path):
     [
         ("A. one\nB. two", r"its options are 'A. one\\nB. two'; they must be a list"),
         (5, "its options are '5'; they must be a list"),
-        ({"A": "one", "C": "three"}, "its options have the keys A, C, not A, B"),
+        ({"A": "one", "C": "three"}, "its options must have the keys A, B, ..., not A, C"),
         ({"text": ["one"], "label": ["A"]}, "its options have the keys text, label, not"),
         ('{"A"', "are not valid JSON"),
         ([{"A": "one"}], "an option is dict, not text"),
@@ -344,7 +344,9 @@ def test_a_boolean_is_not_an_option_index(tmp_path):
 @pytest.mark.parametrize("answer", [2, [2]])
 def test_a_number_that_is_an_index_and_another_options_text_is_refused(tmp_path, answer):
     row = {"problem": "?", "options": [1, 2, 3, 5], "answer": answer}
-    with pytest.raises(ConfigError, match="answer 2 is the index of one option and the text of"):
+    with pytest.raises(
+        ConfigError, match="answer 2 is both the index of one option and the text of"
+    ):
         opened(write_jsonl(tmp_path / "a.jsonl", [row]))
     row["options"] = [0, 1, 2, 3]
     assert opened(write_jsonl(tmp_path / "b.jsonl", [row])).task(0).accepted == ("2",)
@@ -361,7 +363,9 @@ def test_an_integer_that_is_not_an_index_is_refused(tmp_path):
 )
 def test_an_option_that_is_the_letter_of_another_is_refused(tmp_path, options):
     row = {"problem": "?", "options": options, "answer": "B"}
-    with pytest.raises(ConfigError, match=r"its option '.*' is also the letter of another option"):
+    with pytest.raises(
+        ConfigError, match=r"its option '.*' is also the letter of a different option"
+    ):
         opened(write_jsonl(tmp_path / "a.jsonl", [row]), grade="choice")
 
 
@@ -409,7 +413,7 @@ def test_bad_rows_are_reported_and_refused_or_skipped(tmp_path, caplog):
     for (_, words), why in zip(BAD, data.bad.values(), strict=False):
         assert words in why
     assert data.bad["line 12"].startswith("invalid JSON")
-    assert data.bad["line 13"] == "list, not an object with keys"
+    assert data.bad["line 13"] == "must be an object, not list"
 
 
 def test_bad_rows_are_reported_once_for_all_parts(tmp_path, caplog):
@@ -423,7 +427,7 @@ def test_bad_rows_are_reported_once_for_all_parts(tmp_path, caplog):
 
 def test_a_fraction_that_leaves_a_part_empty_is_a_config_error(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", [{"problem": "?", "answer": "1"}])
-    with pytest.raises(ConfigError, match=r"none of the 1 rows of a.jsonl is left for eval"):
+    with pytest.raises(ConfigError, match=r"none of the 1 rows of a.jsonl are left for eval"):
         opened(path, part=("eval", 0.001))
 
 
@@ -498,7 +502,7 @@ def test_a_row_of_a_json_list_is_reported_by_number(tmp_path):
 @pytest.mark.parametrize("sign", [";", "\t"])
 def test_a_csv_with_another_delimiter_is_a_config_error(tmp_path, sign):
     (tmp_path / "a.csv").write_text(f"problem{sign}answer\nq{sign}1\n")
-    with pytest.raises(ConfigError, match="columns are separated by commas"):
+    with pytest.raises(ConfigError, match="separate columns by commas"):
         opened(tmp_path / "a.csv")
 
 
@@ -520,7 +524,9 @@ def test_a_csv_row_with_missing_cells_is_bad(tmp_path):
 @pytest.mark.parametrize("on_bad", ["refuse", "skip"])
 def test_an_unclosed_quote_is_an_error_at_its_row(tmp_path, lines, first, on_bad):
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
-    with pytest.raises(ConfigError, match=f"the row that begins in line {first}: .*quote"):
+    with pytest.raises(
+        ConfigError, match=f"the row that starts at line {first} is invalid: .*quote"
+    ):
         opened(tmp_path / "a.csv", on_bad=on_bad)
 
 

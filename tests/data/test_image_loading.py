@@ -125,7 +125,7 @@ def test_the_file_name_suffix_does_not_matter(tmp_path, kind):
 
 def test_a_named_pipe_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "a.png")
-    with pytest.raises(ImageError, match=r"'a.png': not a regular file"):
+    with pytest.raises(ImageError, match=r"'a.png' is not a regular file"):
         image_loading.load_image("a.png", tmp_path)
 
 

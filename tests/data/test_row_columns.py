@@ -125,7 +125,7 @@ def test_a_column_of_images_that_is_not_used_is_refused(folder, column, cell, ha
     row = {"problem": "?", "answer": "1", "id": 7, column: cell}
     row |= {"image": "a.png"} if has_images else {}
     with pytest.raises(
-        ConfigError, match=rf"column {column} holds images.*keys=\{{images: {column}\}}"
+        ConfigError, match=rf"column {column} contains images.*keys=\{{images: {column}\}}"
     ):
         opened(folder, row)
     assert asked(folder, row, keys={"images": column})[2] == (2 if column == "where" else 1)
@@ -136,7 +136,7 @@ def test_a_column_of_images_that_is_not_used_is_refused(folder, column, cell, ha
 def test_images_and_other_columns_may_be_arrays():
     row = {"problem": "?", "answer": "1", "images": picture(), "bounds": np.arange(4)}
     assert [image.shape for image in Dataset(Rows([row]), "rows").task(0).images] == [(6, 8, 3)]
-    with pytest.raises(ConfigError, match="column shot holds images"):
+    with pytest.raises(ConfigError, match="column shot contains images"):
         Dataset(Rows([{**row, "shot": PIL.Image.fromarray(picture())}]), "rows")
 
 
@@ -151,9 +151,11 @@ class Rows(ColumnTable):
 def test_a_column_of_messages_that_is_not_used_is_refused(folder, written):
     chat = [{"role": "user", "content": "How many circles?"}]
     row = {"problem": "How many?", "talk": json.dumps(chat) if written else chat, "answer": "3"}
-    with pytest.raises(ConfigError, match=r"column talk holds messages.*keys=\{messages: talk\}"):
+    with pytest.raises(
+        ConfigError, match=r"column talk contains messages.*keys=\{messages: talk\}"
+    ):
         opened(folder, row)
-    with pytest.raises(ConfigError, match=r"column talk holds messages"):
+    with pytest.raises(ConfigError, match=r"column talk contains messages"):
         PromptRows(open_table(str(folder / "rows.jsonl")), "rows")
     assert asked(folder, row, keys={"messages": "talk"})[1] == "How many circles?"
     assert asked(folder, row, keys={"problem": "problem"})[1] == "How many?"
@@ -184,7 +186,7 @@ def test_videos_and_sound_are_refused_with_the_reason(folder, one, file):
 
 def test_a_video_in_a_column_of_another_name_is_refused(folder):
     row = {"problem": "What?", "answer": "1", "clip": "a.mp4"}
-    with pytest.raises(ConfigError, match=r"column clip holds videos.*keys=\{videos: null\}"):
+    with pytest.raises(ConfigError, match=r"column clip contains videos.*keys=\{videos: null\}"):
         opened(folder, row)
     assert asked(folder, row, keys={"videos": None})[1] == "What?"
 
@@ -194,7 +196,9 @@ def test_an_alpaca_row_keeps_its_instruction(folder):
     assert asked(folder, row) == ("Be brief.", "Count them.\na, b, c", 0)
     assert opened(folder, row).task(0).answer == "3"
     assert asked(folder, {**row, "input": ""})[1] == "Count them."
-    with pytest.raises(ConfigError, match=r"its history is .*, not a list of \[question, reply\]"):
+    with pytest.raises(
+        ConfigError, match=r"its history must be a list of \[question, reply\], not "
+    ):
         opened(folder, {**row, "history": ["Hi", "Hello"]})
     (_, first) = PromptRows(open_table(str(write_jsonl(folder / "b.jsonl", [row]))), "b").load(0)
     assert first.messages[0].text == "Count them.\na, b, c"
@@ -203,10 +207,10 @@ def test_an_alpaca_row_keeps_its_instruction(folder):
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
-        ("picture", "a.png", "column picture holds images, but the questions do not use it"),
+        ("picture", "a.png", "column picture contains images, but the questions do not use it"),
         ("images", ["a.png"], "keys={images: images}, or leave it out with keys={images: image}"),
-        ("chat", [{"role": "user", "content": "Why?"}], "column chat holds messages"),
-        ("clip", "a.mp4", "column clip holds videos, which no model is shown"),
+        ("chat", [{"role": "user", "content": "Why?"}], "column chat contains messages"),
+        ("clip", "a.mp4", "column clip contains videos, which cannot be shown to a"),
     ],
 )
 @pytest.mark.parametrize("is_there", [False, True])
@@ -231,9 +235,9 @@ def test_a_prompt_may_be_messages_in_json(folder):
 @pytest.mark.parametrize(
     ("name", "coding", "words"),
     [
-        ("rows.jsonl", "utf-16", "is text in UTF-16; convert it to UTF-8"),
-        ("rows.csv", "utf-16", "is not text in UTF-8; convert it"),
-        ("rows.csv", "latin1", "is not text in UTF-8; convert it"),
+        ("rows.jsonl", "utf-16", "is UTF-16 text; convert the file to UTF-8"),
+        ("rows.csv", "utf-16", "must be UTF-8 text; convert the file"),
+        ("rows.csv", "latin1", "must be UTF-8 text; convert the file"),
         ("rows.jsonl", "utf-8-sig", None),
         ("rows.json", "utf-16", None),
     ],

@@ -211,7 +211,7 @@ def test_large_images_of_a_request_are_decoded_beside_the_server_within_the_dead
     [
         ([png(8000, 8000)] * 9, "images have 576,000,000 pixels; the maximum is 512,000,000"),
         ([png(1, 1)] * 2049, "2049 images; the maximum is 2048"),
-        ([png(8001, 8000)], "8001x8000 pixels; the maximum is 64,000,000"),
+        ([png(8001, 8000)], "8001x8000 pixels exceed the maximum of 64,000,000"),
         (["data:image/png;base64,AAAA"], "not recognized as PNG"),
     ],
 )
@@ -388,7 +388,7 @@ def test_openrlhf_gets_rewards_of_the_response_alone(server, query, prompt):
 @pytest.mark.parametrize(
     ("content", "status", "words"),
     [
-        ({"queries": ["42"]}, 400, '"query" must be a list of texts'),
+        ({"queries": ["42"]}, 400, '"query" must be a list of strings'),
         ({"query": ["42"], "labels": []}, 400, '"labels" must be a list as long as "query" (1)'),
         ({"query": ["42", "raise"], "labels": ["42", "42"]}, 500, "1 of 2 failed: .*a bad day"),
         ({"query": ["skip", "42"], "labels": ["42", "42"]}, 500, "1 of 2 failed: returned None"),

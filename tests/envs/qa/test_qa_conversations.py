@@ -118,12 +118,12 @@ def test_conversations_of_other_forms(tmp_path, row, texts):
 @pytest.mark.parametrize(
     ("roles", "why"),
     [
-        (["assistant", "user"], "begins with an assistant message"),
+        (["assistant", "user"], "its first message is a reply of the assistant"),
         (["user", "tool", "user"], "a tool message follows a user message"),
         (["user", "system", "user"], "a system message must come first"),
-        (["user", "assistant", "tool"], "its last message is of the role tool"),
-        (["system", "assistant"], r"none asks a question.*keys=\{problem: \.\.\.\}"),
-        (["user", "robot"], "the role 'robot'"),
+        (["user", "assistant", "tool"], "but its role is tool"),
+        (["system", "assistant"], r"so none is a question.*keys=\{problem: \.\.\.\}"),
+        (["user", "robot"], "unknown role 'robot'"),
     ],
 )
 def test_messages_in_another_order_are_bad_rows(tmp_path, roles, why):

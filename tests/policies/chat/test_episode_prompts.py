@@ -368,7 +368,7 @@ def test_several_results_that_cannot_be_written_are_refused(tiny_vlm: Path) -> N
     shown = [{**RESULTS[3], "content": "<image>"}, RESULTS[4], RESULTS[6]]
     row = read_chat({"messages": [*RESULTS[:3], *shown], "images": ["a.png"]})
     assert isinstance(row, ConversationRow)
-    with pytest.raises(BadRow, match="one of several results of tools in a row has an image"):
+    with pytest.raises(BadRow, match="one of several consecutive tool results has an image"):
         encode_messages(row.messages, (picture(1),), chatml)
 
 

@@ -276,7 +276,7 @@ class Unchecked(gymnasium.Wrapper):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("object", "the observation contains a Foreign, which has no text"),
+        ("object", "the observation contains a Foreign, which cannot be"),
         ("oversized", "the observation is float32[300, 300]; an image is"),
         ("growing", "the observation is float32[3200]; an image is"),
         ("endless text", "has 3,000,000 characters; the maximum is 1,000,000"),

@@ -246,7 +246,7 @@ def test_mistakes_are_refused_before_anything_is_written(tiny_vlm, rows, tmp_pat
         with pytest.raises(ConfigError, match=says):
             infer(tiny_vlm, PromptSource(data=str(rows), keys=keys), tmp_path / "out.jsonl")
     other = write_jsonl(tmp_path / "other.jsonl", [{"title": "?"}])
-    with pytest.raises(ConfigError, match="set the one with the question"):
+    with pytest.raises(ConfigError, match="name the column with the question"):
         infer(tiny_vlm, str(other), tmp_path / "out.jsonl")
     with pytest.raises(ConfigError, match="no such folder"):
         infer(tmp_path / "no" / "model", str(rows), tmp_path / "out.jsonl")
