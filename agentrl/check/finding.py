@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 State = Literal["ok", "note", "wrong", "optional", "missing"]
-"""`note` needs no fix; `wrong` must be fixed before use.
+"""`note` is worth knowing but does not prevent use; `wrong` must be fixed before use.
 
-In checks of an installation, `optional` packages are not installed but not required, and `missing`
-ones have to be installed."""
+In checks of an installation, `optional` things are absent but not required, and `missing` things
+have to be installed."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -80,7 +80,7 @@ _ResumeOption = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Resume an interrupted evaluation of suites, whose folder is TARGET: play its "
+        help="Resume the interrupted evaluation of suites in the folder TARGET: play its "
         "unfinished tasks.",
     ),
 ]

@@ -52,7 +52,7 @@ class Hit:
     """One tap on a target."""
 
     reply: str
-    """The tap in the model's spelling."""
+    """The tap as the model writes it."""
     error: float
     """Distance from the target's middle to the pixel that was hit, in screen pixels: the larger of
     the two axes' distances."""
