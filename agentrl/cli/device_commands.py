@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from agentrl.devices.adb_phone import AdbPhone
 
 app = typer.Typer(
-    cls=CommandGroup, help="List, connect, control and test the phones and emulators of adb."
+    cls=CommandGroup, help="List, connect, control and test phones and emulators known to adb."
 )
 
 _NO_PHONE = (
@@ -69,7 +69,7 @@ NodesDeadline = Annotated[
 
 @app.callback(invoke_without_command=True)
 def devices(context: typer.Context, driver: ListDriver = None) -> None:
-    """List, connect, control and test the phones and emulators of adb; list them by default.
+    """List, connect, control and test phones and emulators known to adb; list them by default.
 
     Example: agentrl devices
     """
@@ -94,7 +94,7 @@ def devices(context: typer.Context, driver: ListDriver = None) -> None:
 def connect(
     address: Annotated[
         str,
-        typer.Argument(help="HOST:PORT on which a phone listens, or its wireless name (adb-...)."),
+        typer.Argument(help="HOST:PORT that a phone listens on, or its wireless name (adb-...)."),
     ],
     public: Annotated[
         bool, typer.Option("--public", help="Allow a public address; adb does not encrypt.")
@@ -135,9 +135,11 @@ def disconnect(
 @app.command()
 def pair(
     address: Annotated[str, typer.Argument(help="HOST:PORT shown by the phone with the code.")],
-    code: Annotated[str, typer.Option(prompt="Code", help="Six digits; prompted for if omitted.")],
+    code: Annotated[
+        str, typer.Option(prompt="Code", help="Six-digit pairing code; prompted for if omitted.")
+    ],
 ) -> None:
-    """Pair with a phone by Wireless debugging.
+    """Pair with a phone over Wireless debugging.
 
     Needs Android 11 or later. Run `agentrl devices connect` afterwards.
 
@@ -201,9 +203,9 @@ def shell(
         typer.Argument(help="The command and its arguments, or a whole command line in quotes."),
     ],
 ) -> None:
-    """Run one command on the phone, and exit with its exit code.
+    """Run a command on the phone, and exit with its exit code.
 
-    The phone's shell expands a command line in quotes, but not the arguments of a command.
+    The phone's shell expands a quoted command line, but not separate arguments.
 
     Example: agentrl devices shell emulator-5554 "ls /sdcard | head"
     """

@@ -29,7 +29,7 @@ def plan(
         str | None, typer.Option(help="CPU memory of each node, such as 512GB.")
     ] = None,
 ) -> None:
-    """Compute the memory of a training job on given GPUs, which this machine need not have.
+    """Compute the memory that a training job needs on GPUs, which this machine need not have.
 
     Runs the learner's own code on tensors without data, so only the model's configuration is
     needed, not its weights. Exits with 1 if the job does not fit.

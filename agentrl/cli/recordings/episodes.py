@@ -17,7 +17,7 @@ from agentrl.text import one_line, printable
 if TYPE_CHECKING:
     from agentrl.replay import Summary
 
-RunArgument = Annotated[str, typer.Argument(help="A run's folder.", autocompletion=complete_run)]
+RunArgument = Annotated[str, typer.Argument(help="A run folder.", autocompletion=complete_run)]
 SplitOption = Annotated[
     str | None, typer.Option(help="Only episodes of this split: `train`, `eval` or `demo`.")
 ]

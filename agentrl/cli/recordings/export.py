@@ -221,7 +221,7 @@ def pairs(
 
 
 def merge(
-    run: Annotated[Path, typer.Argument(help="A run's folder.", autocompletion=complete_run)],
+    run: Annotated[Path, typer.Argument(help="A run folder.", autocompletion=complete_run)],
     out: Annotated[Path, typer.Argument(help="New folder to write the model to.")],
     checkpoint: Annotated[
         str | None,

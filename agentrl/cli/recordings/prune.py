@@ -21,7 +21,7 @@ def prune(
     run: Annotated[
         str,
         typer.Argument(
-            help="A run's folder; a job may be running in it.", autocompletion=complete_run
+            help="A run folder; a job may be running in it.", autocompletion=complete_run
         ),
     ],
     keep_gb: Annotated[

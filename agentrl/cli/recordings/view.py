@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def view(
     run: Annotated[
         str,
-        typer.Argument(help="A run's folder, or a folder of runs.", autocompletion=complete_run),
+        typer.Argument(help="A run folder, or a folder of runs.", autocompletion=complete_run),
     ] = "runs",
     episode: Annotated[
         str | None, typer.Option(help="Print the address of this episode's page.")
