@@ -164,7 +164,7 @@ def screenshot(
     if to.suffix.lower() != ".png":
         raise ConfigError(f"--to {to}: must end in .png")
     if not to.parent.is_dir():
-        raise ConfigError(f"--to {to}: there is no folder {to.parent}")
+        raise ConfigError(f"--to {to}: the folder {to.parent} does not exist")
     with _phone(serial) as phone:
         picture = phone.screenshot()
     Image.fromarray(picture).save(to)
