@@ -161,7 +161,7 @@ def test_a_folder_that_is_not_there_is_named(
     serial: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(["devices", "screenshot", serial, "--to=/no/such/x.png"]) == 2
-    assert "there is no folder /no/such" in capsys.readouterr().err
+    assert "the folder /no/such does not exist" in capsys.readouterr().err
 
 
 def test_an_address_is_connected_or_refused(
