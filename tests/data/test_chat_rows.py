@@ -209,7 +209,7 @@ def test_preferences_may_be_text_with_an_image(tmp_path):
 @pytest.mark.parametrize(
     ("parse", "row", "words"),
     [
-        (read_chat, {"messages": MS_SWIFT["messages"]}, "1 <image> placeholders for 0 images"),
+        (read_chat, {"messages": MS_SWIFT["messages"]}, "1 <image> placeholders but 0 images"),
         (read_chat, MS_SWIFT | {"images": ["b.png"]}, r"b\.png: no such file"),
         (
             read_chat,

@@ -403,7 +403,7 @@ def test_a_split_and_a_configuration_are_chosen(configured):
     assert shown["text"] == "150?"
     _, shown, _ = asked(configured, name="easy", split="train")
     assert shown["text"] == "0?"
-    with pytest.raises(ConfigError, match="has train, test; name one"):
+    with pytest.raises(ConfigError, match="has train, test; choose one"):
         asked(configured, name="hard")
     with pytest.raises(ConfigError, match=r"split=train: .*@test refers to a different split"):
         asked(f"{configured}@test", split="train", name="hard")
@@ -459,7 +459,7 @@ def test_a_revision_reaches_the_hub_and_does_not_apply_to_a_folder(configured, m
             thread.join(10)
     assert asked_for
     assert all(path.startswith("/datasets/owner/name/resolve/v1.2/") for path in asked_for)
-    with pytest.raises(ConfigError, match=r"revision=v1\.2: .* is a folder on this machine"):
+    with pytest.raises(ConfigError, match=r"revision=v1\.2: .* is a local folder"):
         asked(configured, name="easy", split="train", revision="v1.2")
 
 

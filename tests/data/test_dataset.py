@@ -286,10 +286,13 @@ def test_options_may_be_a_mapping_from_letters(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("A. one\nB. two", r"its options are 'A. one\\nB. two'; they must be a list"),
-        (5, "its options are '5'; they must be a list"),
+        ("A. one\nB. two", r"its options must be a list or .*, not 'A. one\\nB. two'"),
+        (5, "its options must be a list or .*, not '5'"),
         ({"A": "one", "C": "three"}, "its options must have the keys A, B, ..., not A, C"),
-        ({"text": ["one"], "label": ["A"]}, "its options have the keys text, label, not"),
+        (
+            {"text": ["one"], "label": ["A"]},
+            "its options must have the keys A, B, ..., not text, label",
+        ),
         ('{"A"', "are not valid JSON"),
         ([{"A": "one"}], "an option is dict, not text"),
         (["one", None], "an option is missing, not text"),

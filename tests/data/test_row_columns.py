@@ -208,7 +208,7 @@ def test_an_alpaca_row_keeps_its_instruction(folder):
     ("column", "value", "words"),
     [
         ("picture", "a.png", "column picture contains images, but the questions do not use it"),
-        ("images", ["a.png"], "keys={images: images}, or leave it out with keys={images: image}"),
+        ("images", ["a.png"], "keys={images: images}, or ignore it with keys={images: image}"),
         ("chat", [{"role": "user", "content": "Why?"}], "column chat contains messages"),
         ("clip", "a.mp4", "column clip contains videos, which cannot be shown to a"),
     ],

@@ -390,8 +390,16 @@ def test_openrlhf_gets_rewards_of_the_response_alone(server, query, prompt):
     [
         ({"queries": ["42"]}, 400, '"query" must be a list of strings'),
         ({"query": ["42"], "labels": []}, 400, '"labels" must be a list as long as "query" (1)'),
-        ({"query": ["42", "raise"], "labels": ["42", "42"]}, 500, "1 of 2 failed: .*a bad day"),
-        ({"query": ["skip", "42"], "labels": ["42", "42"]}, 500, "1 of 2 failed: returned None"),
+        (
+            {"query": ["42", "raise"], "labels": ["42", "42"]},
+            500,
+            "1 of 2 rows failed: .*a bad day",
+        ),
+        (
+            {"query": ["skip", "42"], "labels": ["42", "42"]},
+            500,
+            "1 of 2 rows failed: returned None",
+        ),
     ],
 )
 def test_openrlhf_gets_an_error_status_for_what_cannot_be_scored(server, content, status, words):
