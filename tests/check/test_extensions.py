@@ -93,7 +93,7 @@ BROKEN = [
     ("sampler", 'state.get("num_open", 1)', "1", "resumed", "restore() loses part"),
     ("sampler", "+ others * weights", "", "no_starvation", "was not chosen in 240 steps"),
     ("suite", 'f"{size}{', '"lake" or f"{', "tasks", "two tasks are named 'lake'"),
-    ("suite", '"map_name"', '"map_nam"', "environments", "map_nam: FrozenLake-v1 takes no such"),
+    ("suite", '"map_name"', '"map_nam"', "environments", "map_nam: FrozenLake-v1 does not accept"),
     (
         "dialect",
         "(x1, y1) + at(x2, y2)",
