@@ -393,12 +393,12 @@ def test_openrlhf_gets_rewards_of_the_response_alone(server, query, prompt):
         (
             {"query": ["42", "raise"], "labels": ["42", "42"]},
             500,
-            "1 of 2 rows failed: .*a bad day",
+            "1 of 2 failed: .*a bad day",
         ),
         (
             {"query": ["skip", "42"], "labels": ["42", "42"]},
             500,
-            "1 of 2 rows failed: returned None",
+            "1 of 2 failed: returned None",
         ),
     ],
 )
