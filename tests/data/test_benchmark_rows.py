@@ -226,7 +226,7 @@ def test_an_image_that_is_mentioned_and_missing_is_a_bad_row(folder):
     path = written(folder, {**MMMU, "image_2": None})
     for ask in (asked, prompted):
         settings = {"grade": "choice"} if ask is asked else {}
-        with pytest.raises(ConfigError, match="it mentions <image 2>, and image_2 is empty"):
+        with pytest.raises(ConfigError, match="it mentions <image 2>, but image_2 is empty"):
             ask(path, **settings)
 
 

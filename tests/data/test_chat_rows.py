@@ -258,7 +258,7 @@ def test_a_missing_column_is_named_with_the_nearest(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("", "it has no rows"), ("{", "none of its rows can be read: line 1: "), ("[]", "line 1: ")],
+    [("", "has no rows"), ("{", "none of its rows can be read: line 1: "), ("[]", "line 1: ")],
 )
 def test_a_file_without_readable_rows_is_refused(tmp_path, content, words):
     (tmp_path / "rows.jsonl").write_text(content)

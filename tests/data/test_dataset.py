@@ -153,7 +153,7 @@ def test_a_postscript_image_in_hugging_face_messages_is_not_executed(tmp_path, m
     ("name", "content", "words"),
     [
         ("a.txt", "", "must be a folder, or end in"),
-        ("a.jsonl", "", "it has no rows"),
+        ("a.jsonl", "", "has no rows"),
         ("a.json", "{}", "must contain a list"),
         ("a.json", "[", "JSON"),
         ("a.csv", "\xff", "no rows|cannot be read"),
