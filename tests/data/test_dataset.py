@@ -102,7 +102,7 @@ def test_hugging_face_data_set_is_read_with_its_splits_and_images(hugging_face):
         ("<image>q5", "a5"),
     ]
     assert data.task(0).images[0][1, 1, 0] == 4
-    with pytest.raises(ConfigError, match="has train, test; name one"):
+    with pytest.raises(ConfigError, match="has train, test; choose one"):
         opened(hugging_face)
     with pytest.raises(ConfigError, match="split=eval"):
         opened(hugging_face, "eval")
@@ -497,7 +497,7 @@ def test_an_image_that_disappears_after_the_check_is_an_error(tmp_path):
 
 def test_a_row_of_a_json_list_is_reported_by_number(tmp_path):
     path = write_json(tmp_path / "a.json", [*sums(2), 3])
-    with pytest.raises(ConfigError, match="1 of 3 rows are bad: row 3: int, not an object"):
+    with pytest.raises(ConfigError, match="1 of 3 rows are bad: row 3: must be an object, not int"):
         opened(path)
     assert opened(path, on_bad="skip").task(0).name == "a.json row 1"
 
@@ -607,11 +607,11 @@ def test_a_folder_of_an_installed_library_is_not_a_data_set(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    with pytest.raises(ConfigError, match="data=numpy: not a file or folder"):
+    with pytest.raises(ConfigError, match="data=numpy: no such file or folder"):
         open_table("numpy")
     (tmp_path / "numpy").mkdir()
     write_jsonl(tmp_path / "numpy" / "train.jsonl", sums(2))
     assert len(open_table("numpy")) == 2
     shutil.rmtree(tmp_path / "numpy")  # its cached copy must not be taken for a data set of the hub
-    with pytest.raises(ConfigError, match="data=numpy: not a file or folder"):
+    with pytest.raises(ConfigError, match="data=numpy: no such file or folder"):
         open_table("numpy")

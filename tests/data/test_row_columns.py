@@ -175,7 +175,7 @@ def test_videos_and_sound_are_refused_with_the_reason(folder, one, file):
     media = f"{one}s"
     row = {"problem": f"<{one}>What?", "answer": "1", media: [file]}
     for bad in (row, {**row, "problem": "What?"}, {**row, media: []}):
-        with pytest.raises(ConfigError, match=rf"line 1: it has an? {one} .*column of images"):
+        with pytest.raises(ConfigError, match=rf"line 1: it has an? {one} .*in an image column"):
             opened(folder, bad)
         with pytest.raises(ConfigError, match=rf"it has an? {one} "):
             PromptRows(open_table(str(folder / "rows.jsonl")), "rows")
