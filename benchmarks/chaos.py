@@ -240,7 +240,7 @@ async def _play(
             ]
             ledger.asked += len(requests)
             collector = Collector(requests, 10**6, CollectionProgress())
-            finished = await collector.collect([Worker()])
+            finished = await collector.collect_from([Worker()])
             ledger.finished += sum(not scored.episode.outcome.void for scored in finished)
             ledger.lost += [_name(t) for t in requests if not played[_name(t)]]
             del collector, finished

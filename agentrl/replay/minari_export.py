@@ -194,7 +194,7 @@ def _select_episodes(
     plays, left_out = [], Counter[str]()
     valid = [summary for summary in run.episodes(where) if not summary.outcome.void]
     for recorded in run.opened(valid):
-        play = _play(run, recorded, replies)
+        play = _minari_episode(run, recorded, replies)
         if isinstance(play, str):
             left_out[play] += 1
         else:
@@ -213,7 +213,7 @@ def _select_episodes(
     return plays, left_out
 
 
-def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> MinariEpisode | str:
+def _minari_episode(run: Run, recorded: RecordedEpisode, replies: bool) -> MinariEpisode | str:
     """Return the data to write for an episode, or the reason to skip it."""
     turns, final = recorded.episode.turns, recorded.episode.final_frames
     if not turns:

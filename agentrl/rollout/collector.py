@@ -225,7 +225,7 @@ class Collector:
         self._is_suspect_playing = False
         self._changed = asyncio.Event()
 
-    async def collect(
+    async def collect_from(
         self, workers: Sequence[EpisodeWorker], player: str | None = None, greedy: bool = False
     ) -> list[ScoredEpisode]:
         """Play the requests concurrently, in as many slots as the workers have room for.

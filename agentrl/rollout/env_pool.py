@@ -25,7 +25,7 @@ from virtual_phone.phones_spec import AppSpec
 log = logging.getLogger(__name__)
 
 SaveFrame = Callable[[Image], str] | None
-PlayEpisode = Callable[[EnvRunner], Awaitable[Episode]]
+RunEpisode = Callable[[EnvRunner], Awaitable[Episode]]
 EnvOf = Callable[[Split, str], EnvPlan]
 """Takes a split and the name of an environment in `mixture`, or '' for the job's own."""
 
@@ -38,13 +38,11 @@ class EnvPool(Protocol):
     min_count: int
     """Number of concurrent episodes guaranteed even if other processes hold shared phones."""
 
-    async def run_in_env(
-        self, play: PlayEpisode, split: Split = "train", name: str = ""
-    ) -> Episode:
+    async def run_in_env(self, run: RunEpisode, split: Split = "train", name: str = "") -> Episode:
         """Play one episode with exclusive use of an environment.
 
         Args:
-            play: plays the episode.
+            run: plays the episode.
             split: the episode's split; held-out episodes may have their own settings
                 (`eval.kwargs`).
             name: the environment's name in `mixture`; empty for the job's own.
@@ -111,13 +109,11 @@ class PhoneEnvPool:
         self._on_close = on_close
         self._closing = _Closing()
 
-    async def run_in_env(
-        self, play: PlayEpisode, split: Split = "train", name: str = ""
-    ) -> Episode:
+    async def run_in_env(self, run: RunEpisode, split: Split = "train", name: str = "") -> Episode:
         """See EnvPool.run_in_env; a device failure is counted against the phone."""
         for _ in range(len(self.pool)):
             try:
-                return await self._play_on_leased_phone(play, split, name)
+                return await self._run_on_leased_phone(run, split, name)
             except PoolEmpty:
                 raise
             # Try again: another episode may end, or a phone may come back.
@@ -126,7 +122,7 @@ class PhoneEnvPool:
                 busy = error
         raise busy
 
-    async def _play_on_leased_phone(self, play: PlayEpisode, split: Split, name: str) -> Episode:
+    async def _run_on_leased_phone(self, run: RunEpisode, split: Split, name: str) -> Episode:
         episode: Episode | None = None
         try:
             async with self.pool.lease(self._lease_s) as lease:
@@ -139,7 +135,7 @@ class PhoneEnvPool:
                     host=self._host,
                 )
                 try:
-                    episode = await play(runner)
+                    episode = await run(runner)
                 finally:
                     self._closing.add(runner)
                 # The phone may have caused the timeout.
@@ -195,15 +191,13 @@ class LocalEnvPool:
         self._slots = asyncio.Semaphore(count)
         self._closing = _Closing()
 
-    async def run_in_env(
-        self, play: PlayEpisode, split: Split = "train", name: str = ""
-    ) -> Episode:
+    async def run_in_env(self, run: RunEpisode, split: Split = "train", name: str = "") -> Episode:
         """See EnvPool.run_in_env; an environment that failed is closed and replaced."""
         async with self._slots:
             free = self._free[split, name]
             runner = free.pop() if free else self._open(split, name)
             try:
-                episode = await play(runner)
+                episode = await run(runner)
             except BaseException:
                 self._closing.add(runner)
                 raise

@@ -275,7 +275,9 @@ class StagedRun:
             for number, stage in enumerate(self.stages, 1)
         }
 
-    def play(self, folder: Path, begun: Callable[[Stage, Path], None]) -> list[dict[str, Any]]:
+    def run_stages(
+        self, folder: Path, begun: Callable[[Stage, Path], None]
+    ) -> list[dict[str, Any]]:
         """Run the unfinished stages.
 
         Returns:
@@ -363,7 +365,7 @@ def run_pipeline(
             pipeline = pipeline.continued(folder, overrides)
             pipeline.store(folder)
         try:
-            pipeline.play(folder, begun)
+            pipeline.run_stages(folder, begun)
         except BaseException:
             log.warning("stopped; resume with: agentrl pipeline --resume %s", folder)
             raise

@@ -94,7 +94,7 @@ async def collect(play, requests, *, concurrency=4, max_refills=4, score=own_rew
 
     progress = CollectionProgress()
     collector = Collector(requests, max_refills, progress, failures)
-    return await collector.collect([Worker(play_and_score, concurrency)]), progress
+    return await collector.collect_from([Worker(play_and_score, concurrency)]), progress
 
 
 async def test_episodes_return_in_the_order_of_their_requests():
@@ -262,7 +262,7 @@ def test_what_dying_workers_were_playing_is_played_again_and_counts_once(sizes, 
     async def collect_all():
         collector = Collector(requests, 0, CollectionProgress())
         workers = [Worker(play, room, number) for number, room in enumerate(rooms)]
-        return await asyncio.wait_for(collector.collect(workers), 10)
+        return await asyncio.wait_for(collector.collect_from(workers), 10)
 
     episodes = asyncio.run(collect_all())
     assert [one.episode.id for one in episodes] == [one.id for one in requests]
@@ -279,7 +279,7 @@ async def test_a_worker_that_is_being_replaced_is_not_waited_for_once_all_is_pla
 
     collector = Collector(requests_of_step("train", 1, [5], 4), 0, CollectionProgress())
     workers = [Lost(play, 2, 0), Worker(play, 2, 1)]
-    assert len(await asyncio.wait_for(collector.collect(workers), 10)) == 4
+    assert len(await asyncio.wait_for(collector.collect_from(workers), 10)) == 4
 
 
 async def test_a_worker_that_gave_up_is_given_no_requests():
@@ -292,7 +292,7 @@ async def test_a_worker_that_gave_up_is_given_no_requests():
 
     collector = Collector(requests_of_step("train", 1, [5], 4), 0, CollectionProgress())
     workers = [GaveUp(None, 2, 0), Worker(play, 1, 1)]
-    assert len(await asyncio.wait_for(collector.collect(workers), 10)) == 4
+    assert len(await asyncio.wait_for(collector.collect_from(workers), 10)) == 4
 
 
 def test_a_worker_continues_its_groups_and_helps_others_at_the_end():

@@ -148,7 +148,7 @@ class RolloutWorker:
         self.progress = CollectionProgress()
         max_refills = self._plan.rollout.max_refills
         collector = Collector(requests, max_refills, self.progress, self._failures)
-        return await collector.collect([self], player, greedy)
+        return await collector.collect_from([self], player, greedy)
 
     async def wait_until_ready(self) -> bool:
         """See EpisodeWorker.wait_until_ready; an engine in this process is not replaced."""
@@ -171,7 +171,7 @@ class RolloutWorker:
         key = (player, greedy, request.split, request.env)
         if key not in self._policies:
             self._policies[key] = await self.policy(*key)
-        episode = await self.play(request, self._policies[key])
+        episode = await self.play_episode(request, self._policies[key])
         if episode.outcome.void and self.engines.is_dead:
             raise WorkerLost(f"its engine died: {episode.error}")
         scored, failure = await self.record(request, episode)
@@ -200,7 +200,7 @@ class RolloutWorker:
             self._recorder.episode(scored, split=request.split, step=request.step)
         return scored, failure
 
-    async def play(
+    async def play_episode(
         self,
         request: EpisodeRequest,
         policy: Policy,
@@ -216,7 +216,7 @@ class RolloutWorker:
         recorder = self._recorder
         keep = recorder.frame if recorder and self._plan.run.frames == "model" else None
 
-        async def play(runner: EnvRunner) -> Episode:
+        async def run(runner: EnvRunner) -> Episode:
             with self._show_live(runner, request, on_turn) as show_turn:
                 return await run_episode(
                     request=request,
@@ -234,7 +234,7 @@ class RolloutWorker:
                     on_end=on_end,
                 )
 
-        episode = await self.env_pool.run_in_env(play, request.split, request.env)
+        episode = await self.env_pool.run_in_env(run, request.split, request.env)
         if episode.turns:
             self._has_played.add((request.split, request.env))
         return episode

@@ -63,7 +63,7 @@ class RolloutWorkerGroup:
         self.progress, players = CollectionProgress(), self._workers.players
         refills = self._starter.plan.rollout.max_refills * len(players)
         collector = Collector(requests, refills, self.progress, self._failures)
-        collecting = asyncio.create_task(collector.collect(players, player, greedy))
+        collecting = asyncio.create_task(collector.collect_from(players, player, greedy))
         try:
             while not (await asyncio.wait({collecting}, timeout=_CHECK_S))[0]:
                 self._workers.check_left()

@@ -142,7 +142,7 @@ def evaluate_suites(
     played = {"command": asdict(command), "suites": [asdict(suite) for suite in suites]}
     write_json(folder / COMMAND, {**played, "models": _stamps(jobs)})
     begun(folder)
-    return folder, _play(folder, jobs)
+    return folder, _play_unfinished(folder, jobs)
 
 
 def resume_suites(folder: Path) -> tuple[Path, list[TaskResult]]:
@@ -176,7 +176,7 @@ def resume_suites(folder: Path) -> tuple[Path, list[TaskResult]]:
                 f"{folder} cannot be resumed, because {model} has changed in the meantime; start a "
                 "new evaluation"
             )
-    return folder, _play(folder, jobs)
+    return folder, _play_unfinished(folder, jobs)
 
 
 def _suite_of(tree: Mapping[str, Any]) -> _Suite:
@@ -307,7 +307,7 @@ def _stamps(jobs: Sequence[_TaskJob]) -> dict[str, str]:
     return stamps
 
 
-def _play(folder: Path, jobs: Sequence[_TaskJob]) -> list[TaskResult]:
+def _play_unfinished(folder: Path, jobs: Sequence[_TaskJob]) -> list[TaskResult]:
     """Play unfinished tasks, one policy after another, and write all results."""
     with lock_folder(folder):
         results = {one.run: _finished(folder / one.run) for one in jobs}

@@ -147,7 +147,7 @@ def play(
         model = chosen.model_folder(plan, Path(scratch))
         rollouts = RolloutWorker(plan, model, folder.path, version=chosen.trained_steps)
         games = _Games(rollouts, plan, interface, policy, label, greedy=greedy)
-        scored = event_loop.run(games.play(seed))
+        scored = event_loop.run(games.run(seed))
     return scored, folder.path
 
 
@@ -256,7 +256,7 @@ class _Games:
             self._interface.show_instructions(rules)
         self._interface.show_message(message)
 
-    async def play(self, seed: int) -> ScoredEpisode:
+    async def run(self, seed: int) -> ScoredEpisode:
         """Play until no more games are requested, and return the last recorded game."""
         env, interface = self._env, self._interface
         try:
@@ -368,7 +368,9 @@ class _Games:
 
         self._error = None
         try:
-            episode = await self._rollouts.play(request, player, self._interface.show_turn, ends)
+            episode = await self._rollouts.play_episode(
+                request, player, self._interface.show_turn, ends
+            )
         except WorldError as error:
             self._error = error
             return None
@@ -416,7 +418,7 @@ class _Games:
             request = replace(last, label=_EXPERT)
             try:
                 player = await self._rollouts.policy(_EXPERT, greedy=False, split=last.split)
-                episode = await self._rollouts.play(
+                episode = await self._rollouts.play_episode(
                     request, player, lambda turn: None, lambda seen: None
                 )
                 scored, _ = await self._rollouts.record(request, episode)

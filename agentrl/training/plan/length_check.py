@@ -101,7 +101,7 @@ def check_lengths(
             at_once = _ON_PHONES_AT_ONCE if env.app is not None else _AT_ONCE
             worker = _small_worker(play, folder, at_once)
             requests = _requests(warm, play.seed)
-            episodes = event_loop.run(_play(worker, requests, at_once, player))
+            episodes = event_loop.run(_play_in_time(worker, requests, at_once, player))
             _measure(episodes, player, play.rollout, report)
             if _asks_a_server(play):
                 report.unchecked.append("whether the reward server scores an episode")
@@ -149,7 +149,7 @@ def check_rewards(plan: PlayPlan) -> None:
             worker = _small_worker(plan, folder, 1)
             try:
                 requests = _requests(None, plan.seed)[:1]
-                episodes = event_loop.run(_play(worker, requests, 1, player))
+                episodes = event_loop.run(_play_in_time(worker, requests, 1, player))
             except WorldError as error:
                 log.warning("rewards cannot be checked before the job starts: %s", error)
                 return
@@ -259,7 +259,7 @@ def _requests(warm: WarmStartConfig | None, run_seed: int) -> list[EpisodeReques
     return requests_of_step("demo" if is_warm else "train", 0, seeds, 1)
 
 
-async def _play(
+async def _play_in_time(
     worker: RolloutWorker, requests: Sequence[EpisodeRequest], at_once: int, player: str
 ) -> list[Episode]:
     """Play as many of the requested episodes as time allows, and return the valid ones."""

@@ -47,22 +47,22 @@ class RunEvaluations:
         self.best_step: int | None = None
         """Step with the best evaluation so far, if this process played it."""
 
-    async def play_baselines(self) -> None:
+    async def evaluate_baselines(self) -> None:
         """Play the held-out seeds with the scripted players, for comparison with the model."""
         for player in self._plan.baselines:
             if player not in self._state.results:
                 with self._progress.stage(f"baseline {player}"):
-                    found = await self._play(player, player=player)
+                    found = await self._evaluate(player, player=player)
                 self._keep(player, found.summary())
 
-    async def play_sampled_and_greedy(self, when: str) -> None:
+    async def evaluate_sampled_and_greedy(self, when: str) -> None:
         """Evaluate the model both with sampling, as in rollouts, and greedily."""
         if when in self._state.results:
             return
         found = {}
         for name, greedy in (("sampled", False), ("greedy", True)):
             with self._progress.stage(f"evaluation {when}, {name}"):
-                evaluation = await self._play(f"{when} {name}", greedy=greedy)
+                evaluation = await self._evaluate(f"{when} {name}", greedy=greedy)
                 found[name] = evaluation.summary()
         self._keep(when, found)
         warning = invalid_replies_warning(found["sampled"])
@@ -80,18 +80,18 @@ class RunEvaluations:
         every = settings.eval.every
         return bool(every and step) and (step % every == 0 or step == settings.train.steps)
 
-    async def play_step(self) -> None:
+    async def evaluate_step(self) -> None:
         """Evaluate the last step's weights, with fewer episodes than before and after training."""
         step = self._state.step
         with self._progress.stage("evaluation during"):
             episodes = self._plan.settings.eval.episodes_during
-            found = await self._play(f"step {step}", episodes=episodes, note=f"step {step}")
+            found = await self._evaluate(f"step {step}", episodes=episodes, note=f"step {step}")
         self._reporter.evaluation(step, found.metrics)
         reward = found.metrics["reward"]
         if self._state.best is None or reward > self._state.best:
             self._state.best, self.best_step = reward, step
 
-    async def _play(
+    async def _evaluate(
         self,
         name: str,
         *,

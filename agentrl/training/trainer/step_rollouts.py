@@ -81,6 +81,7 @@ class StepCollector:
         sampler: chooses each group's task, and the old episodes that join the group.
         rollouts: play the episodes.
         show_progress: shows the progress of the episodes.
+        playing: lock held while a step plays; evaluations hold it too.
     """
 
     def __init__(
@@ -90,16 +91,22 @@ class StepCollector:
         sampler: TaskSampler,
         rollouts: Rollouts,
         show_progress: ShowProgress,
+        playing: asyncio.Lock,
     ) -> None:
         self._rollout, self._algorithm, self._sampler = rollout, algorithm, sampler
         self._rollouts, self._show_progress = rollouts, show_progress
+        self._playing = playing
 
-    async def play(self, step: int) -> StepEpisodes:
+    async def collect_step(self, step: int) -> StepEpisodes:
         """Play all episodes that a step trains on.
 
         Raises:
             WorldError: more than half of the episodes are void, or no phone is left.
         """
+        async with self._playing:
+            return await self._collect_groups(step)
+
+    async def _collect_groups(self, step: int) -> StepEpisodes:
         started, algorithm = time.perf_counter(), self._algorithm
         wanted, progress = self._rollout.groups, CollectionProgress()
         played: list[PlayedTask] = []
@@ -107,7 +114,7 @@ class StepCollector:
         kept: list[int] = []
         for attempt in range(algorithm.attempts):
             tasks = chosen_tasks(self._sampler, step, wanted - len(kept), attempt)
-            new = await self._play(step, attempt, tasks)
+            new = await self._collect_attempt(step, attempt, tasks)
             played += new
             groups += [self._with_replayed(step, one) for one in new]
             progress += self._rollouts.progress
@@ -129,7 +136,9 @@ class StepCollector:
             seconds=time.perf_counter() - started,
         )
 
-    async def _play(self, step: int, attempt: int, tasks: Sequence[GroupTask]) -> list[PlayedTask]:
+    async def _collect_attempt(
+        self, step: int, attempt: int, tasks: Sequence[GroupTask]
+    ) -> list[PlayedTask]:
         size = self._rollout.group_size
         first = attempt * self._rollout.groups
         seeds, envs = [task.seed for task in tasks], [task.env for task in tasks]
@@ -160,7 +169,7 @@ class RolloutPrefetcher(Generic[T]):
     """Plays step after step in a background task, at most `lag` updates ahead of the learner.
 
     Args:
-        play: plays one step.
+        collect_step: plays one step.
         first: the first step.
         last: the last step, inclusive.
         lag: number of updates that a step's weights may be behind when it starts; with 0, each step
@@ -168,9 +177,9 @@ class RolloutPrefetcher(Generic[T]):
     """
 
     def __init__(
-        self, play: Callable[[int], Awaitable[T]], first: int, last: int, lag: int
+        self, collect_step: Callable[[int], Awaitable[T]], first: int, last: int, lag: int
     ) -> None:
-        self._play, self._steps = play, range(first, last + 1)
+        self._collect_step, self._steps = collect_step, range(first, last + 1)
         self._slots = asyncio.Semaphore(lag + 1)
         self._played: asyncio.Queue[T | BaseException] = asyncio.Queue()
         self._task = asyncio.create_task(self._run())
@@ -179,7 +188,7 @@ class RolloutPrefetcher(Generic[T]):
         try:
             for step in self._steps:
                 await self._slots.acquire()
-                self._played.put_nowait(await self._play(step))
+                self._played.put_nowait(await self._collect_step(step))
         except Exception as error:  # raised again in `next_step`
             self._played.put_nowait(error)
 

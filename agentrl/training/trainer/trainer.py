@@ -81,14 +81,14 @@ class Trainer:
         self._audit: RunningAudit | None = None
         if settings.reward_audit is not None:
             self._audit = RunningAudit(settings.reward_audit, self.state.audit, folder.path)
+        # Keeps prefetched steps and evaluations from playing at the same time.
+        playing = asyncio.Lock()
         self._collector = StepCollector(
-            settings.rollout, self._algorithm, self._sampler, rollouts, progress.watched
+            settings.rollout, self._algorithm, self._sampler, rollouts, progress.watched, playing
         )
         self._prefetcher: RolloutPrefetcher[StepEpisodes] | None = None
-        self._playing = asyncio.Lock()
-        """Keeps prefetched steps and evaluations from playing at the same time."""
         self._evaluations = RunEvaluations(
-            plan, folder, rollouts, progress, self._playing,
+            plan, folder, rollouts, progress, playing,
             needs_success=type(self._sampler).repeats,
         )  # fmt: skip
 
@@ -101,15 +101,15 @@ class Trainer:
     async def run(self) -> None:
         """Run all unfinished stages."""
         try:
-            await self._evaluations.play_baselines()
+            await self._evaluations.evaluate_baselines()
             await self._warm_start()
-            await self._evaluations.play_sampled_and_greedy("before")
+            await self._evaluations.evaluate_sampled_and_greedy("before")
             step = self.state.step
             if self._evaluations.is_due and not self._folder.has_evaluation(f"step {step}", step):
                 await self._end_step()  # the run was stopped before this
             while self.state.step < self._settings.train.steps:
                 await self.step(self.state.step + 1)
-            await self._evaluations.play_sampled_and_greedy("after")
+            await self._evaluations.evaluate_sampled_and_greedy("after")
             await self._checkpoints.wait()
             self.finish()
         except LearnerLost:  # ranks that were lost cannot save anything
@@ -139,25 +139,23 @@ class Trainer:
         await self._checkpoints.check()
         with self._progress.stage("reinforcement"):
             began = time.perf_counter()
-            played = await self._collect(step)
+            played = await self._episodes_of(step)
             audited = await self._check_reward(step, played)
             waited = time.perf_counter() - began
             async with self._stopping.completed_first():
                 await self._train_on(step, played, waited, audited)
         await self._end_step()
 
-    async def _collect(self, step: int) -> StepEpisodes:
+    async def _episodes_of(self, step: int) -> StepEpisodes:
         """Return a step's scored episodes, played now or prefetched during earlier updates."""
         train = self._settings.train
         if train.mode == "sync":
-            return await self._play_step(step)
+            return await self._collector.collect_step(step)
         if self._prefetcher is None:
-            self._prefetcher = RolloutPrefetcher(self._play_step, step, train.steps, train.lag)
+            self._prefetcher = RolloutPrefetcher(
+                self._collector.collect_step, step, train.steps, train.lag
+            )
         return await self._prefetcher.next_step()
-
-    async def _play_step(self, step: int) -> StepEpisodes:
-        async with self._playing:
-            return await self._collector.play(step)
 
     async def _check_reward(self, step: int, played: StepEpisodes) -> dict[str, float]:
         """Return the metrics of the running audit, if any.
@@ -249,7 +247,7 @@ class Trainer:
     async def _end_step(self) -> None:
         """Evaluate, save and prune if due."""
         if self._evaluations.is_due:
-            await self._evaluations.play_step()
+            await self._evaluations.evaluate_step()
         step, every = self.state.step, self._settings.checkpoint.every
         if step in (self._evaluations.best_step, self._settings.train.steps) or step % every == 0:
             await self._checkpoint()

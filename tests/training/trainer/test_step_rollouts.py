@@ -58,6 +58,7 @@ def player(rollouts, *overrides):
         sampler,
         rollouts,
         lambda total, note: nullcontext(),
+        asyncio.Lock(),
     )
     return steps, seeds
 
@@ -66,7 +67,7 @@ async def test_void_episodes_of_replaced_groups_are_counted(model_adapter):
     rollouts = Groups(model_adapter, set())
     steps, seeds = player(rollouts, "algorithm.sampling.refills=1")
     rollouts.teaching = {seeds[1], seeds[2]}
-    played = await steps.play(1)
+    played = await steps.collect_step(1)
     assert [group[0].episode.seed for group in played.groups] == seeds[1:3]
     assert played.dropped == 1
     assert (played.progress.episodes, played.progress.void["device_error"]) == (8, 2)
@@ -77,7 +78,7 @@ async def test_greedy_policy_plays_the_seeds_of_the_kept_groups(model_adapter):
     rollouts = Groups(model_adapter, set())
     steps, seeds = player(rollouts, "algorithm.name=remax", "algorithm.sampling.refills=1")
     rollouts.teaching = {seeds[1], seeds[2]}
-    played = await steps.play(1)
+    played = await steps.collect_step(1)
     assert rollouts.greedy == seeds[1:3]
     assert len(played.greedy) == len(played.groups) == 2
 
