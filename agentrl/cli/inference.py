@@ -210,7 +210,7 @@ def chat(
     target = open_chat_target(model, overrides or (), checkpoint)
     with ExitStack() as opened:
         # Loading may take minutes, during which the engine prints nothing.
-        with _waiting(model, target.plan.rollout.engine, served=target.policy.is_served):
+        with _waiting(model, target.plan.settings.rollout.engine, served=target.policy.is_served):
             started = opened.enter_context(ModelThread(target, greedy=greedy))
         if browser:
             _chat_in_browser(started, ChatHistory(system), model, port)

@@ -249,7 +249,7 @@ def open_env_pool(
         ConfigError: a phone cannot be reached.
     """
     _, n = share
-    rollout, own = plan.rollout, plan.tasks[""]
+    rollout, own = plan.settings.rollout, plan.tasks[""]
     count = max(1, rollout.concurrency // n)
     if own.train.app is None:
         counts = {name: task.train.settings.processes for name, task in plan.tasks.items()}
@@ -257,10 +257,10 @@ def open_env_pool(
         deadline_s = rollout.deadline_s
         return LocalEnvPool(plan.env, save_frame, count, processes, deadline_s, resize_of)
     assert n == 1 or phones is not None, "several processes share one pool"
-    pager = PageAssigner([AppSpec(app=own.train.app)], plan.devices.app)
+    pager = PageAssigner([AppSpec(app=own.train.app)], plan.settings.devices.app)
     try:
         pool = (
-            open_phone_pool(plan.devices, own.train.id, plan.seed, pager.wrap)
+            open_phone_pool(plan.settings.devices, own.train.id, plan.settings.seed, pager.wrap)
             if phones is None
             else SharedPool(phones, pager.wrap)
         )
@@ -268,7 +268,7 @@ def open_env_pool(
         pager.close()
         raise
     return PhoneEnvPool(
-        lambda split, name: plan.env(split, name).with_allowed_apps(plan.devices.allow),
+        lambda split, name: plan.env(split, name).with_allowed_apps(plan.settings.devices.allow),
         pool,
         save_frame,
         rollout.deadline_s,

@@ -4,15 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from agentrl.cluster.placement import Layout
-from agentrl.config import (
-    Config,
-    DevicesConfig,
-    EvalConfig,
-    ModelConfig,
-    RewardConfig,
-    RolloutConfig,
-    RunConfig,
-)
+from agentrl.config import Config, EvalConfig, RewardConfig
 from agentrl.rollout.environments.env_plan import EnvPlan, resolve_env
 from agentrl.types import Split
 from agentrl.weight_sync.transport_choice import TransportChoice
@@ -31,19 +23,13 @@ class PlayTask:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PlayPlan:
-    """The part of a job that plays episodes: environments, rewards, phones, model and engines."""
+    """The part of a job that plays episodes: its environments and rewards, with the settings."""
 
-    source: Config
-    """The plan's configuration, from which actors make their own plans."""
+    settings: Config
+    """The job's configuration, from which actors make their own plans. Its environments and rewards
+    are in `tasks`."""
     tasks: Mapping[str, PlayTask]
     """Tasks keyed by the environment's name in `mixture`; '' for the job's own."""
-    seed: int
-    run: RunConfig
-    model: ModelConfig
-    devices: DevicesConfig
-    rollout: RolloutConfig
-    message_s: float
-    """Time limit for a message from the learner to an engine, in seconds."""
 
     def env(self, split: Split, name: str) -> EnvPlan:
         """Return an environment of the job in the given split."""
@@ -52,15 +38,13 @@ class PlayPlan:
 
     def placed(self, layout: Layout) -> "PlayPlan":
         """Return the plan with the layout's engines, ranks, transport and sleep."""
-        rollout, train = layout.applied_to(self.rollout, self.source.train)
-        choice = TransportChoice(rollout=rollout, train=train, lora=self.model.lora)
+        rollout, train = layout.applied_to(self.settings.rollout, self.settings.train)
+        choice = TransportChoice(rollout=rollout, train=train, lora=self.settings.model.lora)
         gpus = sum(node.gpus for node in layout.nodes)
-        # Also set these in `source`, from which actors make their plans, so that no actor needs to
-        # ask for GPUs again.
+        # Actors make their plans from these settings, so that none needs to ask for GPUs again.
         train = replace(train, weight_transfer=choice.transport(gpus))
         rollout = replace(rollout, sleep=choice.sleeps(gpus))
-        source = replace(self.source, rollout=rollout, train=train)
-        return replace(self, source=source, rollout=rollout)
+        return replace(self, settings=replace(self.settings, rollout=rollout, train=train))
 
     def only(self, name: str) -> "PlayPlan":
         """Return the plan of a job with only one of the environments."""
@@ -69,7 +53,10 @@ class PlayPlan:
     @property
     def transport(self) -> TransportChoice:
         """How the learner's weights reach the engines."""
-        return TransportChoice(rollout=self.rollout, train=self.source.train, lora=self.model.lora)
+        settings = self.settings
+        return TransportChoice(
+            rollout=settings.rollout, train=settings.train, lora=settings.model.lora
+        )
 
     @property
     def trained(self) -> Mapping[str, PlayTask]:
@@ -94,16 +81,7 @@ def plan_play(config: Config) -> PlayPlan:
         train = resolve_env(job.env)
         held_out = resolve_env(job.env, job.eval) if job.eval.kwargs else train
         tasks[name] = PlayTask(train=train, held_out=held_out, rewards=job.rewards, eval=job.eval)
-    return PlayPlan(
-        source=config,
-        tasks=tasks,
-        seed=config.seed,
-        run=config.run,
-        model=config.model,
-        devices=config.devices,
-        rollout=config.rollout,
-        message_s=config.train.deadline_s,
-    )
+    return PlayPlan(settings=config, tasks=tasks)
 
 
 def baseline_players(plan: PlayPlan) -> list[str]:

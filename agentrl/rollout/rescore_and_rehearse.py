@@ -223,11 +223,12 @@ async def rehearse(plan: PlayPlan, recorded: Sequence[RecordedEpisode]) -> list[
     """
 
     def keep(image: Image) -> str:
-        return cut_into_bands(masked(image, plan.devices.mask)).id
+        return cut_into_bands(masked(image, plan.settings.devices.mask)).id
 
     # Phones on other hosts cannot be reached from here.
-    plan = replace(plan, devices=replace(plan.devices, hosts={}))
-    env_pool = open_env_pool(plan, keep if plan.run.frames == "device" else None, (0, 1))
+    devices = replace(plan.settings.devices, hosts={})
+    plan = replace(plan, settings=replace(plan.settings, devices=devices))
+    env_pool = open_env_pool(plan, keep if plan.settings.run.frames == "device" else None, (0, 1))
     slots = asyncio.Semaphore(env_pool.count)
 
     async def rehearse_one(before: RecordedEpisode) -> Rehearsal:
@@ -238,7 +239,7 @@ async def rehearse(plan: PlayPlan, recorded: Sequence[RecordedEpisode]) -> list[
             label="rehearsal",
         )  # fmt: skip
         policy = ScriptedPolicy(_RecordedPlayer([turn.reply for turn in turns]))
-        limits = EpisodeLimits(max_turns=len(turns), deadline_s=plan.rollout.deadline_s)
+        limits = EpisodeLimits(max_turns=len(turns), deadline_s=plan.settings.rollout.deadline_s)
 
         def act(runner: EnvRunner) -> Awaitable[Episode]:
             return run_episode(request, plan.tasks[""].train.id, runner, policy, 0, limits)

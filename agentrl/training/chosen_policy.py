@@ -74,16 +74,17 @@ class ChosenPolicy:
             config = replace(config, model=self._own_model(config.model))
         plan = plan_play(config)
         check_model(plan)
-        model = plan.model
+        model = plan.settings.model
         # A Hub model is compared with its checkpoint once it has been downloaded.
         if self.checkpoint is not None and model.path != "tiny" and not is_on_hub(model):
             start = path_of(model.path, "model.path")
             checkpoint_store.check(self.checkpoint, start, model.lora)
         if not self.is_served:
             return plan
-        name = event_loop.run(served_model_name(plan.rollout))
-        rollout = replace(plan.rollout, endpoint=replace(plan.rollout.endpoint, model=name))
-        return plan_play(replace(plan.source, rollout=rollout))
+        rollout = plan.settings.rollout
+        name = event_loop.run(served_model_name(rollout))
+        rollout = replace(rollout, endpoint=replace(rollout.endpoint, model=name))
+        return replace(plan, settings=replace(plan.settings, rollout=rollout))
 
     def _own_model(self, model: ModelConfig) -> ModelConfig:
         """Return the run's initial model if a checkpoint is chosen, else its final model."""
@@ -115,8 +116,8 @@ class ChosenPolicy:
         # Imported late: this loads torch, which takes seconds.
         from agentrl.training.checkpoints.model_export import export_model
 
-        model = plan.model
-        start = resolve_model(model, plan.seed, scratch / "start")
+        model = plan.settings.model
+        start = resolve_model(model, plan.settings.seed, scratch / "start")
         if self.checkpoint is None:
             return start
         # Check again, because a Hub model could not be compared before it was downloaded.

@@ -72,7 +72,7 @@ def test_the_transport_depends_on_which_gpus_are_shared(with_gpus, gpus, config,
     transport(config).check()
     assert transport(config).transport() == kind
     assert transport(config).sleeps() is sleeps
-    placed = plan_play(config).placed(layout_of_job(config.rollout, config.train)).source
+    placed = plan_play(config).placed(layout_of_job(config.rollout, config.train)).settings
     assert (placed.train.weight_transfer, placed.rollout.sleep) == (kind, sleeps)
 
 

@@ -59,7 +59,7 @@ class ActorStarter:
     @property
     def start_s(self) -> float:
         """Seconds for an actor to start, and for calls that may have to start its engine."""
-        return self.plan.rollout.start_deadline_s
+        return self.plan.settings.rollout.start_deadline_s
 
     async def open(self) -> None:
         """Prepare the run's folder and the phones on the nodes; see `find_phone_hosts`.
@@ -69,15 +69,16 @@ class ActorStarter:
         """
         plan, layout = self.plan, self.reservation.layout
         self._run = await asyncio.to_thread(RunOnNodes, self._run_path, self.reservation)
-        self._files = await asyncio.to_thread(JobFiles, plan.source, self.reservation)
+        self._files = await asyncio.to_thread(JobFiles, plan.settings, self.reservation)
         self._hosts, self._is_apart = [], False
         if self._only_engines:
             return
         # A single actor opens the phones itself, without a pool in another actor.
-        one_has_them = len(layout.engines) == 1 and not plan.devices.hosts
+        one_has_them = len(layout.engines) == 1 and not plan.settings.devices.hosts
         if one_has_them or plan.tasks[""].train.app is None:
             return
-        self._hosts = await asyncio.to_thread(find_phone_hosts, plan.devices, layout, self.start_s)
+        devices = plan.settings.devices
+        self._hosts = await asyncio.to_thread(find_phone_hosts, devices, layout, self.start_s)
         engines = {slot.node.id for slot in layout.engines}
         self._is_apart = {host.node.id for host in self._hosts} != engines
         try:
@@ -125,7 +126,7 @@ class ActorStarter:
         else:
             options, count = ray_cluster.on_node(node.id), len(players)
         # Ray queues calls beyond this limit, but pings and weights must not wait for episodes.
-        calls = 1000 + self.plan.rollout.concurrency
+        calls = 1000 + self.plan.settings.rollout.concurrency
         name = f"{'rollout' if plays else 'engine'}{number}"
         actor = ray.remote(RolloutActor).options(**options, max_concurrency=calls).remote(
             name, plays, job, folder, run, (number, count), phones, self._version,
@@ -162,7 +163,9 @@ class ActorStarter:
             if node.id != old.id:
                 self.phones.pop(old.id, None)
                 await asyncio.to_thread(self._run.find_nodes)
-                self._files = await asyncio.to_thread(JobFiles, self.plan.source, self.reservation)
+                self._files = await asyncio.to_thread(
+                    JobFiles, self.plan.settings, self.reservation
+                )
                 self._hosts = [
                     replace(host, node=node) if host.node.id == old.id else host
                     for host in self._hosts
@@ -192,7 +195,7 @@ class ActorStarter:
         assert self._run is not None, "it is open"
         assert self._files is not None, "it is open"
         node, number = host.node, self._hosts.index(host)
-        is_named = len(self._hosts) > 1 or bool(self.plan.devices.hosts)
+        is_named = len(self._hosts) > 1 or bool(self.plan.settings.devices.hosts)
         name = host.node.name if is_named else None
         job = self._files.on(node)
         job = replace(job, tree=job.tree | {"devices": asdict(host.settings)})

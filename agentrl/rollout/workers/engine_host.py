@@ -49,11 +49,12 @@ class EngineHost:
     @cached_property
     def encoder(self) -> ChatEncoder | None:
         """The model's chat template and tokenizer; None without a folder."""
-        return None if self._folder is None else open_encoder(self._plan.model, self._folder)
+        model, folder = self._plan.settings.model, self._folder
+        return None if folder is None else open_encoder(model, folder)
 
     def resize_of(self, dialect: Dialect) -> Resize:
         """Return how the playing model resizes screens."""
-        return resize_for(dialect, self._plan.model, self.encoder)
+        return resize_for(dialect, self._plan.settings.model, self.encoder)
 
     @property
     def is_dead(self) -> bool:
@@ -64,12 +65,12 @@ class EngineHost:
         """Return the engine, starting it if necessary."""
         async with self._lock:
             if self.engine is None:
-                plan, transport = self._plan, self._plan.transport
+                settings, transport = self._plan.settings, self._plan.transport
                 engine = self._borrowed or open_engine(
-                    plan.rollout,
-                    plan.model,
+                    settings.rollout,
+                    settings.model,
                     self._folder,
-                    seed=plan.seed + 1000 * self._number,
+                    seed=settings.seed + 1000 * self._number,
                     version=self._version,
                     backend=transport.transport_class().needs.backend,
                     can_sleep=transport.sleeps(),
@@ -170,9 +171,9 @@ class EngineHost:
 
     def link(self) -> EngineLink:
         """Return a link for the learner's messages to the engine, on this process's event loop."""
-        rollout = self._plan.rollout
+        rollout = self._plan.settings.rollout
         workers = engine_class(rollout).num_workers(rollout.engine_kwargs)
-        return LocalLink(self.receive_weights, workers, self._plan.message_s)
+        return LocalLink(self.receive_weights, workers, self._plan.settings.train.deadline_s)
 
     async def close(self) -> None:
         """Close the engine; may be called twice."""

@@ -89,13 +89,13 @@ async def open_rollouts(
         ClusterError: see `reserve`.
     """
     rollouts: Rollouts
-    if plan.rollout.launcher == "local" or (folder is None and not plan.devices.hosts):
+    rollout, hosts = plan.settings.rollout, plan.settings.devices.hosts
+    if rollout.launcher == "local" or (folder is None and not hosts):
         rollouts = RolloutWorker(plan, folder, run, version=version)
     else:
         owns_it = reservation is None
         if reservation is None:
-            hosts = plan.devices.hosts
-            reservation = reserve(plan.rollout, None, hosts, plays=folder is not None)
+            reservation = reserve(rollout, None, hosts, plays=folder is not None)
         if reservation.layout.engines:
             plan = plan.placed(reservation.layout)
         ray_cluster.join_cluster()
@@ -121,8 +121,9 @@ async def open_engines(plan: PlayPlan, folder: Path) -> AsyncIterator[tuple[Toke
         ClusterError: see `reserve`.
         EngineError: an engine did not start.
     """
-    if plan.rollout.launcher == "local":
-        engine = open_engine(plan.rollout, plan.model, folder, seed=plan.seed)
+    settings = plan.settings
+    if settings.rollout.launcher == "local":
+        engine = open_engine(settings.rollout, settings.model, folder, seed=settings.seed)
         assert isinstance(engine, TokenEngine), "it has a model folder"
         try:
             await engine.start()
@@ -130,7 +131,7 @@ async def open_engines(plan: PlayPlan, folder: Path) -> AsyncIterator[tuple[Toke
         finally:
             await engine.close()
         return
-    reservation = reserve(plan.rollout, None)
+    reservation = reserve(settings.rollout, None)
     plan = plan.placed(reservation.layout)
     group = RolloutWorkerGroup(
         ActorStarter(plan, folder, None, 0, reservation, owns_reservation=True, only_engines=True)

@@ -42,7 +42,7 @@ class RolloutActor:
         plan, here = self._open(job, run)
         self._borrowed: BorrowedEngines | None = None
         if engines is not None:
-            deadlines = plan.rollout.deadline_s, plan.rollout.start_deadline_s
+            deadlines = plan.settings.rollout.deadline_s, plan.settings.rollout.start_deadline_s
             self._borrowed = BorrowedEngines(engines, *deadlines)
         self._rollouts = RolloutWorker(
             plan, folder, here, share, phones, version, self._borrowed, job.digest

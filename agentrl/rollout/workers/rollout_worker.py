@@ -75,13 +75,13 @@ class RolloutWorker:
         if self._run is not None:
             self._recorder = Recorder(
                 self._run,
-                frames=self._plan.run.frames,
-                mask=self._plan.devices.mask,
+                frames=self._plan.settings.run.frames,
+                mask=self._plan.settings.devices.mask,
                 writer=f"rollout{self._share[0]}",
-                config=self._digest or self._plan.source.digest(),
+                config=self._digest or self._plan.settings.digest(),
             )
             self._open.callback(self._recorder.close)
-            keep = self._recorder.frame if self._plan.run.frames == "device" else None
+            keep = self._recorder.frame if self._plan.settings.run.frames == "device" else None
         if self._run is not None and self._plan.tasks[""].train.app is not None:
             host = None if self._phones is None else self._phones.host
             self._live = LivePhones(self._run, f"rollout{self._share[0]}", host=host)
@@ -110,7 +110,7 @@ class RolloutWorker:
         """Load the rewards of each task; tasks with equal rewards share one process."""
         encoder, tasks = self.engines.encoder, self._plan.tasks
         form = CHATML if encoder is None else encoder.query_format
-        deadline_s = self._plan.rollout.reward_deadline_s
+        deadline_s = self._plan.settings.rollout.reward_deadline_s
         for name, task in tasks.items():
             # Otherwise a reward model would be loaded once per environment of a mixture.
             same = (one for one in self._rewards if tasks[one].rewards == task.rewards)
@@ -146,7 +146,7 @@ class RolloutWorker:
     ) -> list[ScoredEpisode]:
         """See Rollouts.collect."""
         self.progress = CollectionProgress()
-        max_refills = self._plan.rollout.max_refills
+        max_refills = self._plan.settings.rollout.max_refills
         collector = Collector(requests, max_refills, self.progress, self._failures)
         return await collector.collect_from([self], player, greedy)
 
@@ -175,7 +175,7 @@ class RolloutWorker:
         if episode.outcome.void and self.engines.is_dead:
             raise WorkerLost(f"its engine died: {episode.error}")
         scored, failure = await self.record(request, episode)
-        if failure is not None and self._plan.rollout.reward_failure == "error":
+        if failure is not None and self._plan.settings.rollout.reward_failure == "error":
             raise RewardError(
                 f"{episode.id}: {failure}. Set rollout.reward_failure=void to replace such "
                 "episodes instead"
@@ -212,9 +212,9 @@ class RolloutWorker:
         Raises:
             WorldError: no phone is available.
         """
-        rollout, env = self._plan.rollout, self._plan.env(request.split, request.env)
+        rollout, env = self._plan.settings.rollout, self._plan.env(request.split, request.env)
         recorder = self._recorder
-        keep = recorder.frame if recorder and self._plan.run.frames == "model" else None
+        keep = recorder.frame if recorder and self._plan.settings.run.frames == "model" else None
 
         async def run(runner: EnvRunner) -> Episode:
             with self._show_live(runner, request, on_turn) as show_turn:
@@ -223,7 +223,7 @@ class RolloutWorker:
                     env_id=env.id,
                     runner=runner,
                     policy=policy,
-                    seed=request.player_seed(self._plan.seed),
+                    seed=request.player_seed(self._plan.settings.seed),
                     limits=EpisodeLimits(
                         max_turns=env.settings.max_turns,
                         deadline_s=rollout.deadline_s,
@@ -272,9 +272,9 @@ class RolloutWorker:
             ConfigError: the player does not exist, the engine cannot start, or the server does not
                 answer.
         """
-        rollout, env = self._plan.rollout, self._plan.env(split, name)
+        rollout, env = self._plan.settings.rollout, self._plan.env(split, name)
         encoder, history, stop = self.engines.encoder, env.history, env.stop_texts
-        scale = open_scaler(self._plan.model)
+        scale = open_scaler(self._plan.settings.model)
         if player is not None:
             return ScriptedPolicy(
                 load_player(env, player, self.engines.resize_of),

@@ -61,7 +61,7 @@ class RolloutWorkerGroup:
         """See Rollouts.collect."""
         self.engines.are_used |= player is None
         self.progress, players = CollectionProgress(), self._workers.players
-        refills = self._starter.plan.rollout.max_refills * len(players)
+        refills = self._starter.plan.settings.rollout.max_refills * len(players)
         collector = Collector(requests, refills, self.progress, self._failures)
         collecting = asyncio.create_task(collector.collect_from(players, player, greedy))
         try:
@@ -221,9 +221,10 @@ class EngineActors:
 
     def link(self) -> EngineLink:
         """Return a link from any process of the cluster to the actors of the current update."""
-        settings, actors = self._starter.plan.rollout, [actor for _, actor in self._updating]
-        workers = engine_class(settings).num_workers(settings.engine_kwargs)
-        return RayLink(actors, workers, self._starter.plan.message_s)
+        settings, actors = self._starter.plan.settings, [actor for _, actor in self._updating]
+        rollout = settings.rollout
+        workers = engine_class(rollout).num_workers(rollout.engine_kwargs)
+        return RayLink(actors, workers, settings.train.deadline_s)
 
 
 class RayLink(EngineLink):

@@ -74,7 +74,7 @@ class SupervisedWorker:
         playing = asyncio.ensure_future(
             result(self, lambda one: one.actor.play_request.remote(request, player, greedy), None)
         )
-        deadline_s = play_deadline_s(*self.room, starter.plan.rollout)
+        deadline_s = play_deadline_s(*self.room, starter.plan.settings.rollout)
         try:
             while not (await asyncio.wait({playing}, timeout=deadline_s))[0]:
                 # Engine batches may be slow, so kill the actor only if it does not answer.
@@ -220,7 +220,7 @@ class WorkerSupervisor:
 
     def borrow(self) -> BorrowedEngines:
         """Return a single engine for this process that combines all engines."""
-        rollout = self.starter.plan.rollout
+        rollout = self.starter.plan.settings.rollout
         deadlines = rollout.deadline_s, rollout.start_deadline_s
         self._borrowers.append(BorrowedEngines(self._current_engines, *deadlines))
         return self._borrowers[-1]
@@ -278,7 +278,7 @@ class WorkerSupervisor:
 
     async def _start_again(self, worker: SupervisedWorker) -> None:
         """Replace an actor that died, once its node is available."""
-        most = self.starter.plan.rollout.max_worker_restarts
+        most = self.starter.plan.settings.rollout.max_worker_restarts
         old: Node | None = None
         while worker.attempts < most:
             old = old or self.node_of(worker)

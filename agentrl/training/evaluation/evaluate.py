@@ -78,7 +78,7 @@ class EvaluationJob:
                 "%s is not a run, so the model that it starts from (%s) is evaluated. To evaluate "
                 "a trained model, give the folder of a run.",
                 target.name,
-                self.plan.model.path,
+                self.plan.settings.model.path,
             )
 
 
@@ -216,9 +216,9 @@ async def _play_and_record(rollouts: _SharedRollouts, job: EvaluationJob) -> Eva
     """Play one evaluation and write its summary; remove its folder if it has no episodes."""
     plan, policy = job.plan, job.policy
     target = policy.target
-    folder = RunFolder.create(plan.run, f"{job.split}-{job.policy_name}-{target.name}")
-    folder.save_config(plan.source.to_dict())
-    model = plan.rollout.endpoint.model if policy.is_served else None
+    folder = RunFolder.create(plan.settings.run, f"{job.split}-{job.policy_name}-{target.name}")
+    folder.save_config(plan.settings.to_dict())
+    model = plan.settings.rollout.endpoint.model if policy.is_served else None
     is_kept = policy.needs_model and policy.checkpoint is not None
     summary = {
         "target": target.text or target.name,
@@ -240,16 +240,16 @@ async def _play_and_record(rollouts: _SharedRollouts, job: EvaluationJob) -> Eva
 
 async def _evaluate(rollouts: _SharedRollouts, job: EvaluationJob, folder: Path) -> Evaluation:
     plan, policy, name = job.plan, job.policy, job.policy_name
-    seeds, mixture = plan.tasks[""].eval, plan.source.mixture_weights()
+    seeds, mixture = plan.tasks[""].eval, plan.settings.mixture_weights()
     chosen = env_seeds.evaluation_seeds(seeds, seeds.episodes)
     if job.split == "demo":
-        chosen = env_seeds.demonstration_seeds(plan.seed, seeds.episodes)
+        chosen = env_seeds.demonstration_seeds(plan.settings.seed, seeds.episodes)
         mixture = {"": 1.0}  # demonstrations are played in the job's own environment
-    with _shown(plan.source.logging, folder) as display:
+    with _shown(plan.settings.logging, folder) as display:
         try:
             opened = await rollouts.open(plan, folder)
             if policy.scripted is None:
-                engine = plan.rollout.engine
+                engine = plan.settings.rollout.engine
                 with show_engine_start(engine, opened.engines.count, display.progress):
                     await opened.engines.start()
             display.stage("evaluation" if job.task is None else f"evaluation: {job.task}")

@@ -297,12 +297,12 @@ def _stamps(jobs: Sequence[_TaskJob]) -> dict[str, str]:
         if one.model in stamps or not policy.needs_model:
             stamps.setdefault(one.model, "")
             continue
-        folders = [path_of(plan.model.path, "model.path")]
+        folders = [path_of(plan.settings.model.path, "model.path")]
         folders += [policy.checkpoint] if policy.checkpoint else []
         # Use size and modification time, because hashing a 7B model's weights would take minutes.
         files = sorted(file for folder in folders for file in folder.glob("*") if file.is_file())
         stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-        settings = plan.model, plan.seed, stats
+        settings = plan.settings.model, plan.settings.seed, stats
         stamps[one.model] = hashlib.sha256(str(settings).encode()).hexdigest()[:16]
     return stamps
 
@@ -333,9 +333,9 @@ def _play_model(
     for one in left:
         # An interrupted task leaves some episodes, but no result.
         shutil.rmtree(folder / one.run, ignore_errors=True)
-        plan = one.job.plan
-        run = replace(plan.run, dir=str(folder), name=one.run)
-        plan = replace(plan, run=run, source=replace(plan.source, run=run))
+        plan, settings = one.job.plan, one.job.plan.settings
+        run = replace(settings.run, dir=str(folder), name=one.run)
+        plan = replace(plan, settings=replace(settings, run=run))
         jobs.append(replace(one.job, plan=plan))
 
     def ended(number: int, found: Evaluation) -> None:

@@ -138,8 +138,8 @@ def play(
     chosen = choose_policy(opened, policy, checkpoint)
     plan = _plan(opened, chosen)
     label = REMOTE if chosen.is_served else policy
-    folder = RunFolder.create(plan.run, f"play-{label}")
-    folder.save_config(plan.source.to_dict())
+    folder = RunFolder.create(plan.settings.run, f"play-{label}")
+    folder.save_config(plan.settings.to_dict())
     folder.save_command(PLAY_COMMAND)
     record_start(folder.path)
     begun(folder.path)

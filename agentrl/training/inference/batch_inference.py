@@ -220,7 +220,7 @@ def _identity(
     target: InferenceTarget, source: PromptSource, rows: PromptRows, n: int, greedy: bool
 ) -> dict[str, Any]:
     """Return everything that determines the results, so that no other job continues this one."""
-    rollout = target.plan.rollout
+    rollout = target.plan.settings.rollout
     given = asdict(source) | {"template": source.template_text(), "keys": dict(source.keys)}
     return {
         **target.identity(),

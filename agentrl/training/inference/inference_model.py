@@ -17,7 +17,7 @@ from agentrl.policies.engines.chat_completions import Part, encode_message
 from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine, check_reply
 from agentrl.policies.models.model_source import model_origin
 from agentrl.policies.open_model import open_encoder, open_engine, open_scaler
-from agentrl.rollout.play_plan import PlayPlan, plan_play
+from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.workers.open_rollouts import open_engines
 from agentrl.training.chosen_policy import ChosenPolicy, choose_policy
 from agentrl.training.command_target import open_model_target
@@ -42,7 +42,7 @@ class InferenceTarget:
 
     def identity(self) -> dict[str, Any]:
         """Return everything that determines replies, except for sampling parameters and prompts."""
-        model, rollout = self.plan.model, self.plan.rollout
+        model, rollout = self.plan.settings.model, self.plan.settings.rollout
         if self.policy.is_served:
             return {"server": asdict(rollout.endpoint), "max_pixels": model.max_pixels}
         path = self.policy.checkpoint or path_of(model.path, "model.path")
@@ -54,7 +54,7 @@ class InferenceTarget:
             "weights": _files_of(path) if path.is_dir() else None,
             "rollout.engine": rollout.engine,
             "rollout.max_context": rollout.max_context,
-            "seed": self.plan.seed,
+            "seed": self.plan.settings.seed,
         }
 
 
@@ -284,18 +284,18 @@ async def open_inference_model(
     """
     plan = target.plan
     if target.policy.is_served:
-        server = open_engine(plan.rollout, plan.model, None)
+        server = open_engine(plan.settings.rollout, plan.settings.model, None)
         assert isinstance(server, ChatEngine), "a model without a folder is behind a server"
         try:
             await server.start()
-            yield ServedModel(server, plan.rollout, plan.model)
+            yield ServedModel(server, plan.settings.rollout, plan.settings.model)
         finally:
             await server.close()
         return
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
         folder = target.policy.model_folder(plan, Path(scratch))
         assert folder is not None, "a model that is not behind a server has a folder"
-        encoder = open_encoder(plan.model, folder)
-        seeded = plan_play(replace(plan.source, seed=plan.seed + engine_seed))
-        async with open_engines(seeded, folder) as (engine, count):
-            yield LocalModel(engine, encoder, plan.rollout, count)
+        encoder = open_encoder(plan.settings.model, folder)
+        settings = replace(plan.settings, seed=plan.settings.seed + engine_seed)
+        async with open_engines(replace(plan, settings=settings), folder) as (engine, count):
+            yield LocalModel(engine, encoder, plan.settings.rollout, count)

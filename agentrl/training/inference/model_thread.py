@@ -88,7 +88,7 @@ class ModelThread:
             A future of the reply; `cancel` stops it. It may raise `PromptTooLong` or `EngineError`.
         """
         model, loop = self._opened.result()
-        seed = turn_seed(self._target.plan.seed, self._num_replies)
+        seed = turn_seed(self._target.plan.settings.seed, self._num_replies)
         self._num_replies += 1
         sampling = model.sampling(seed, greedy=self._greedy)
         reply = model.reply(system, list(messages), sampling, show)

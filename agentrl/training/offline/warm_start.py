@@ -98,12 +98,12 @@ async def _demonstrations(
         plan.demonstrations.episodes,
         plan.play.tasks[""].train,
         encoder,
-        plan.play.rollout.max_new_tokens,
+        plan.settings.rollout.max_new_tokens,
         progress.reporter.progress,
     )
     if warm.player is not None:
         async with progress.watched(warm.episodes):
-            seed = plan.play.seed
+            seed = plan.settings.seed
             demonstrations += await play_demonstrations(warm, plan.weights, seed, rollouts)
     return demonstrations
 

@@ -30,11 +30,11 @@ def check_environments(plan: PlayPlan, players: Iterable[str]) -> None:
         ConfigError: an environment rejects its arguments, or its translator or a player fails.
     """
     own, mixture = plan.tasks[""], {name: task for name, task in plan.tasks.items() if name}
-    _check_environment(own, plan.devices, () if mixture else players)
+    _check_environment(own, plan.settings.devices, () if mixture else players)
     check_mixture_pool(own.train, {name: task.train for name, task in mixture.items()})
     for name, task in mixture.items():
         with named_in_errors(name):
-            _check_environment(task, plan.devices, players)
+            _check_environment(task, plan.settings.devices, players)
     settings = own.train.settings
     if own.train.app is not None and settings.processes:
         raise ConfigError(

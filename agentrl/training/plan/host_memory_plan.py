@@ -177,7 +177,7 @@ def phones_per_node(play: PlayPlan, layout: Layout) -> int:
     """Return the number of virtual phones per node, assuming an even distribution."""
     if play.tasks[""].train.app is None:
         return 0
-    devices = play.devices
+    devices = play.settings.devices
     nodes = {slot.node for slot in layout.engines} or {layout.nodes[0]}
     sources = [devices.of_host(host).source for host in devices.hosts] or [devices.source]
     counts = (num_virtual(one) or 0 for one in sources if isinstance(one, str))

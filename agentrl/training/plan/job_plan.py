@@ -64,7 +64,7 @@ class JobPlan:
     @property
     def settings(self) -> Config:
         """The configuration as the user wrote it."""
-        return self.play.source
+        return self.play.settings
 
     @property
     def learner(self) -> LearnerSettings:
@@ -88,7 +88,7 @@ class JobPlan:
     def without_long_prompts(self, folder: Path) -> "JobPlan":
         """Return the plan without rows whose prompts are too long; see `skip_long_prompts`."""
         play = skip_long_prompts(self.play, folder)
-        settings = play.source
+        settings = play.settings
         sets = task_sets(settings.sampling, play.trained, settings.mixture_weights())
         return replace(self, play=play, task_sets=sets)
 
@@ -148,7 +148,7 @@ def check_model_play(play: PlayPlan) -> None:
     Raises:
         ConfigError: something is missing or invalid; the message says what to do.
     """
-    model, rollout = play.model, play.rollout
+    model, rollout = play.settings.model, play.settings.rollout
     engine = engine_class(rollout).capabilities
     check_open_files(rollout)
     # With Ray, phones are checked on their nodes, by `_checked_layout`.
@@ -173,7 +173,7 @@ def check_scripted_play(play: PlayPlan, players: Sequence[str] = ()) -> None:
 
 def _players(play: PlayPlan) -> list[str]:
     """Return a job's scripted players: its baselines and its warm start's player."""
-    warm = play.source.warm_start
+    warm = play.settings.warm_start
     return [*baseline_players(play), *([] if warm is None else filter(None, [warm.player]))]
 
 
@@ -185,7 +185,7 @@ def _check_episodes(
     rewards: bool = True,
 ) -> list[TaskSet]:
     """Check what all players need: environments, players, rewards, seeds, tasks and phones."""
-    config = play.source
+    config = play.settings
     config.validate()
     check_environments(play, players)
     if rewards:
@@ -223,7 +223,7 @@ def _check_episodes(
 
 def _checked_layout(play: PlayPlan, *, learns: bool) -> Layout:
     """Check model, loggers, phones and transport, without the Hub; return the layout."""
-    config = play.source
+    config = play.settings
     model, rollout, train = config.model, config.rollout, config.train if learns else None
     engine = engine_class(rollout)
     if learns or engine.capabilities.uses_attention:
@@ -241,7 +241,7 @@ def _checked_layout(play: PlayPlan, *, learns: bool) -> Layout:
     if rollout.launcher == "ray":
         check_phones(config.devices, play.tasks[""].train, rollout.start_deadline_s, layout)
     placed = play.placed(layout)
-    placed.source.validate()
+    placed.settings.validate()
     placed.transport.check()
     if learns and layout.num_nodes > 1 and placed.transport.transport_class().needs.one_node:
         raise ConfigError(
@@ -279,7 +279,7 @@ def check_inference(play: PlayPlan) -> None:
     Raises:
         ConfigError: something is missing or invalid; the message says what to do.
     """
-    model, rollout = play.model, play.rollout
+    model, rollout = play.settings.model, play.settings.rollout
     check_packages(rollout)
     check_engine(rollout)
     engine = engine_class(rollout).capabilities

@@ -76,7 +76,7 @@ def check_lengths(
             an episode cannot be scored.
         WorldError: the environment cannot be played.
     """
-    model = play.model
+    model = play.settings.model
     if is_on_hub(model):
         what = "tokenizer, chat template and length of prompts and replies"
         return LengthReport(unchecked=[f"{what}: model.path={model.path} is not local"])
@@ -91,18 +91,18 @@ def check_lengths(
         play = skip_long_prompts(play, folder)
         env = play.tasks[""].train
         if recorded:
-            _check_recorded(encoder, recorded, play.rollout.max_new_tokens, report)
+            _check_recorded(encoder, recorded, play.settings.rollout.max_new_tokens, report)
         player = _choose_player(env, warm)
         if player is None:
             report.unchecked.append(f"length of prompts and replies: {env.id} has no player")
-        elif not _is_playable_here(env, play.devices):
+        elif not _is_playable_here(env, play.settings.devices):
             report.unchecked.append(f"length of prompts and replies: {env.id} needs a phone")
         else:
             at_once = _ON_PHONES_AT_ONCE if env.app is not None else _AT_ONCE
             worker = _small_worker(play, folder, at_once)
-            requests = _requests(warm, play.seed)
+            requests = _requests(warm, play.settings.seed)
             episodes = event_loop.run(_play_in_time(worker, requests, at_once, player))
-            _measure(episodes, player, play.rollout, report)
+            _measure(episodes, player, play.settings.rollout, report)
             if _asks_a_server(play):
                 report.unchecked.append("whether the reward server scores an episode")
             elif episodes and play.tasks[""].rewards:
@@ -134,21 +134,22 @@ def check_rewards(plan: PlayPlan) -> None:
     if (
         is_known
         or player is None
-        or not _is_playable_here(task.train, plan.devices)
+        or not _is_playable_here(task.train, plan.settings.devices)
         or _asks_a_server(plan)
     ):
         load_and_check_rewards(plan)
         return
-    if is_on_hub(plan.model):  # not downloaded yet, and only needed to write the player's replies
-        plan = replace(plan, model=ModelConfig())
+    # A model that is not downloaded yet is needed only to write the player's replies.
+    if is_on_hub(plan.settings.model):
+        plan = replace(plan, settings=replace(plan.settings, model=ModelConfig()))
     with TemporaryDirectory(prefix="agentrl-") as scratch:
-        folder = tokenizer_folder(plan.model, Path(scratch))
-        encoder = open_encoder(plan.model, folder)
+        folder = tokenizer_folder(plan.settings.model, Path(scratch))
+        encoder = open_encoder(plan.settings.model, folder)
         with _loaded_rewards(plan, encoder.query_format) as rewards:
             _check_columns(rewards, task)
             worker = _small_worker(plan, folder, 1)
             try:
-                requests = _requests(None, plan.seed)[:1]
+                requests = _requests(None, plan.settings.seed)[:1]
                 episodes = event_loop.run(_play_in_time(worker, requests, 1, player))
             except WorldError as error:
                 log.warning("rewards cannot be checked before the job starts: %s", error)
@@ -168,7 +169,7 @@ def load_and_check_rewards(plan: PlayPlan) -> None:
 
 
 def _loaded_rewards(plan: PlayPlan, form: QueryFormat) -> RewardFunctions:
-    return RewardFunctions(plan.tasks[""].rewards, plan.rollout.reward_deadline_s, form)
+    return RewardFunctions(plan.tasks[""].rewards, plan.settings.rollout.reward_deadline_s, form)
 
 
 def _check_columns(rewards: RewardFunctions, task: PlayTask) -> None:
@@ -201,12 +202,15 @@ def _small_worker(plan: PlayPlan, folder: Path, at_once: int) -> RolloutWorker:
         processes=processes if isinstance(processes, str) else min(processes, 1),
     )
     train = replace(task.train, settings=shortened)
-    rollout = replace(plan.rollout, launcher="local", actors=1, concurrency=at_once)
+    job = plan.settings
     small = replace(
         plan,
         tasks={"": replace(task, train=train, held_out=train, rewards=[])},
-        devices=replace(plan.devices, source=f"virtual:{at_once}", hosts={}),
-        rollout=rollout,
+        settings=replace(
+            job,
+            devices=replace(job.devices, source=f"virtual:{at_once}", hosts={}),
+            rollout=replace(job.rollout, launcher="local", actors=1, concurrency=at_once),
+        ),
     )
     return RolloutWorker(small, folder, None)
 

@@ -43,18 +43,20 @@ def skip_long_prompts(play: PlayPlan, folder: Path) -> PlayPlan:
     Raises:
         ConfigError: rows are too long and may not be skipped, or no other rows are left.
     """
-    room = play.rollout.max_context - play.rollout.max_new_tokens
-    without_long_rows = partial(_without_long_rows, model=play.model, folder=folder, room=room)
+    room = play.settings.rollout.max_context - play.settings.rollout.max_new_tokens
+    without_long_rows = partial(
+        _without_long_rows, model=play.settings.model, folder=folder, room=room
+    )
     env, evaluation = _shortened(play.tasks[""], without_long_rows)
     skipped: dict[str, Any] = {"skip_rows": []} if "skip_rows" in env.kwargs else {}
     mixture = []
-    for one in play.source.mixture:
+    for one in play.settings.mixture:
         own, own_evaluation = _shortened(play.tasks[one.name], without_long_rows)
         # Otherwise, this environment would inherit the skipped rows of the section `env`.
         kwargs = {**({} if one.has_other_id(env) else skipped), **own.kwargs}
         kept = {**one.env, "kwargs": kwargs}
         mixture.append(replace(one, env=kept, eval_kwargs=own_evaluation.kwargs))
-    return plan_play(replace(play.source, env=env, eval=evaluation, mixture=mixture))
+    return plan_play(replace(play.settings, env=env, eval=evaluation, mixture=mixture))
 
 
 def _shortened(

@@ -271,7 +271,7 @@ class MemoryPlanner:
 
     def _disk(self) -> DiskPlan:
         return DiskPlan.of(
-            self._size, self._checkpoint, self._play.run, self._learner.train.steps,
+            self._size, self._checkpoint, self._play.settings.run, self._learner.train.steps,
             evaluates=bool(self._play.tasks[""].eval.every),
         )  # fmt: skip
 

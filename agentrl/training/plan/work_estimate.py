@@ -52,12 +52,12 @@ def estimate_work(play: PlayPlan, warm: WarmStartConfig | None, steps: int) -> d
     If times are known, the last entry, `total`, is their sum.
     """
     own = play.tasks[""]
-    evaluation, rollout = own.eval, play.rollout
+    evaluation, rollout = own.eval, play.settings.rollout
     settings = [task.train.settings for task in play.trained.values()]
     max_turns = max(one.max_turns for one in settings)
     held_out = evaluation.episodes * len(settings)
-    measured = _measured_turns_per_s(play.model, own.train, rollout, play.devices)
-    scripted, model = _turns_per_second(rollout, play.devices, measured or math.inf)
+    measured = _measured_turns_per_s(play.settings.model, own.train, rollout, play.settings.devices)
+    scripted, model = _turns_per_second(rollout, play.settings.devices, measured or math.inf)
     baselines = held_out * len(baseline_players(play))
     before, before_s = _episode_work(max_turns, 2 * held_out, model)
     played = steps * rollout.groups * rollout.group_size
@@ -68,7 +68,7 @@ def estimate_work(play: PlayPlan, warm: WarmStartConfig | None, steps: int) -> d
     stages = {
         "start": ("starting processes and loading the model", _START_S),
         "baselines": _episode_work(max_turns, baselines, scripted),
-        **_warm_start_work(play.model, warm, settings, scripted),
+        **_warm_start_work(play.settings.model, warm, settings, scripted),
         "engine start": ("starting the rollout engines", _ENGINE_START_S),
         "evaluation before": (before, before_s),
         "reinforcement": (

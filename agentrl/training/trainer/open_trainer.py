@@ -48,7 +48,8 @@ async def open_trainer(plan: JobPlan, folder: RunFolder, state: RunState) -> Asy
         start = _start_model(plan.settings.model, plan.settings.seed, folder.start)
         size, disk = _check_disk(plan, start, path)
         plan = plan.without_long_prompts(start)
-        reservation = reserve(plan.play.rollout, plan.settings.train, plan.play.devices.hosts)
+        settings = plan.settings
+        reservation = reserve(settings.rollout, settings.train, settings.devices.hosts)
         opened.callback(reservation.release)
         plan = plan.placed(reservation.layout)
         # Place the weights first, because they take host memory only if it has room for them.
@@ -67,7 +68,7 @@ async def open_trainer(plan: JobPlan, folder: RunFolder, state: RunState) -> Asy
             files = JobFiles(plan.settings, reservation)
             learner = open_learner(plan.learner, start, reservation, files, path)
             opened.enter_context(closing(learner))
-        pruner = BackgroundPruner(path, run.keep_gb, plan.play.rollout)
+        pruner = BackgroundPruner(path, run.keep_gb, plan.settings.rollout)
         recorder = opened.enter_context(closing(Recorder(path, frames="none", writer="trainer")))
         progress = RunProgress(state, reporter, rollouts)
         trainer = Trainer(

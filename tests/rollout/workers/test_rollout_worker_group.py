@@ -267,9 +267,9 @@ async def test_an_actor_that_hangs_is_replaced_and_gets_the_current_weights(
     await rollouts.engines.load_weights(weights, 1)
     processes = await processes_of(rollouts)
     os.kill(processes[1][0], signal.SIGSTOP)
-    rollouts._starter.plan.rollout.start_deadline_s = 10  # for an actor that plays already
+    rollouts._starter.plan.settings.rollout.start_deadline_s = 10  # for an actor that plays already
     await rollouts.engines.load_weights(weights, 2)
-    rollouts._starter.plan.rollout.start_deadline_s = RolloutConfig().start_deadline_s
+    rollouts._starter.plan.settings.rollout.start_deadline_s = RolloutConfig().start_deadline_s
     assert rollouts.worker_metrics() == {"workers": 1.0, "replaced_workers": 0.0}
     await ended(processes[1])
     async with asyncio.timeout(2 * PATIENCE_S):

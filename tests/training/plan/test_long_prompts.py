@@ -27,7 +27,7 @@ def questions(tmp_path: Path) -> Path:
 
 
 def shortened(config: configuration.Config, model: Path) -> configuration.Config:
-    return skip_long_prompts(plan_play(config), model).source
+    return skip_long_prompts(plan_play(config), model).settings
 
 
 def job(questions: Path, *overrides: str) -> configuration.Config:
