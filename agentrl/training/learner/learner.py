@@ -77,7 +77,7 @@ class Learner:
             self._rank.leave()
             raise
         self._policy, self._batcher = self._models.policy, self._models.batcher
-        self._algorithm = self._models.algorithm
+        self._algorithm = settings.algorithm
         self._sender: WeightSender | None = None
         self._saving: sharded_checkpoint.BackgroundWrite | None = None
         self._writers: ProcessGroup | None = None
@@ -164,7 +164,7 @@ class Learner:
                 optimizer steps.
         """
         started = time.perf_counter()
-        settings = self._settings.algorithm
+        settings = self._algorithm.config
         accelerators.reset_peak_memory()
         self._models.prepare_rl()
         coefficient = settings.kl.coefficient if kl_coefficient is None else kl_coefficient
@@ -192,7 +192,7 @@ class Learner:
         """Return a permutation of the samples for each epoch."""
         # Seed with the run's seed and the step, so that all ranks and a resumed job agree.
         shuffle = torch.Generator().manual_seed(self._settings.seed * 1_000_003 + step)
-        epochs = self._settings.algorithm.epochs
+        epochs = self._algorithm.config.epochs
         return [torch.randperm(len(samples), generator=shuffle) for _ in range(epochs)]
 
     def _compare_with_engine(self, samples: Sequence[TrainingSample]) -> dict[str, float]:
@@ -216,7 +216,7 @@ class Learner:
         kl_coefficient: float,
     ) -> None:
         """Take all models' optimizer steps, in one pass over the samples for each order."""
-        settings, implicit = self._settings.algorithm, self._models.implicit_reward
+        settings, implicit = self._algorithm.config, self._models.implicit_reward
         gradients = [(s, s.bce_gradient) for s in samples if s.bce_gradient is not None]
         if implicit is not None and gradients:
             metrics.add_step(implicit_grad_norm=implicit.step(gradients))
@@ -277,7 +277,7 @@ class Learner:
         kl_coefficient: float,
     ) -> Tensor:
         """Return the loss of every sampled token, [N]."""
-        settings, batch = self._settings.algorithm, micro.batch
+        settings, batch = self._algorithm.config, micro.batch
         targets = token_targets(micro.samples, self._rank.device)
         needs_entropy = settings.entropy_coefficient > 0
         logprobs, entropy, _ = self._policy.module(

@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.config import (
     CriticConfig,
     DPOConfig,
@@ -66,7 +65,6 @@ class LearnerModels:
         if rank.device.type == "cpu" and rank.number == 0:
             _note_without_effect(settings.train, settings.optim)
         self.model_adapter = adapter_for(folder, settings.model.adapter)
-        self.algorithm = load_algorithm(settings.algorithm)
         self._folder = folder
         self.policy: ShardedModel[Any] = self._sharded(wrap)
         packing = Packing(
@@ -84,7 +82,7 @@ class LearnerModels:
         """Number of updates that skipped every optimizer step of the policy."""
         self.offline: OfflineUpdate | None = None
         # Create all models now, so that a lack of memory is noticed before any episode.
-        requires = self.algorithm.requirements()
+        requires = settings.algorithm.requirements()
         self.reference = self.make_reference() if requires.reference else None
         critic, implicit = requires.critic, requires.implicit_reward
         self.critic = None if critic is None else self._make_critic(critic)

@@ -1,11 +1,11 @@
-"""The part of a job's configuration that its learner needs."""
+"""The part of a job that its learner needs."""
 
 from dataclasses import dataclass, replace
 from typing import Self
 
+from agentrl.algorithms.core.algorithm import Algorithm, load_algorithm
 from agentrl.cluster.placement import Layout
 from agentrl.config import (
-    AlgorithmConfig,
     Config,
     ModelConfig,
     OptimConfig,
@@ -20,7 +20,7 @@ class LearnerSettings:
 
     seed: int
     model: ModelConfig
-    algorithm: AlgorithmConfig
+    algorithm: Algorithm
     optim: OptimConfig
     train: TrainConfig
     rollout: RolloutConfig
@@ -32,11 +32,15 @@ class LearnerSettings:
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """Extract the learner's part of a configuration."""
+        """Extract the learner's part of a configuration, and create the algorithm.
+
+        A job's plan does this once. Only ranks in actors do it again, from the configuration: an
+        algorithm in a user's file cannot be pickled, as other processes cannot import its class.
+        """
         return cls(
             seed=config.seed,
             model=config.model,
-            algorithm=config.algorithm,
+            algorithm=load_algorithm(config.algorithm),
             optim=config.optim,
             train=config.train,
             rollout=config.rollout,

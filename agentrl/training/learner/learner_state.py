@@ -92,7 +92,11 @@ def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> i
     # Keep a saved reference model even if it is not needed now, so that the next checkpoint has it.
     if plain["reference"] and models.reference is None:
         models.reference = models.make_reference()
-    if plain["version"] and models.algorithm.requirements().reference and not plain["reference"]:
+    if (
+        plain["version"]
+        and models.settings.algorithm.requirements().reference
+        and not plain["reference"]
+    ):
         _log.warning(
             "%s: the KL divergence is measured against the current model, because this checkpoint "
             "was saved with algorithm.kl.add_to=none and has no reference model",
@@ -176,7 +180,7 @@ def _identity(models: LearnerModels) -> dict[str, str]:
         "train.master_dtype": settings.train.master_dtype,
         "optim.moments": _moments(settings.optim.moments, settings.train.tensor_parallel),
         "env.id": settings.env_id,
-        "algorithm.name": settings.algorithm.name,
+        "algorithm.name": settings.algorithm.config.name,
     }
 
 

@@ -62,19 +62,17 @@ class OfflinePlan:
     learning: Config
     """The configuration with a default algorithm, because the configured one might need more
     models."""
+    learner: LearnerSettings
+    """Settings of the learner's ranks, made of `learning`."""
     settings: FinetuningConfig
     """The section of this kind of training."""
     examples: Examples
 
-    @property
-    def learner(self) -> LearnerSettings:
-        """Settings of the learner's ranks."""
-        return LearnerSettings.of(self.learning)
-
     def placed(self, layout: Layout) -> "OfflinePlan":
         """Return the plan with the ranks of a reservation."""
         rollout, train = layout.applied_to(self.learning.rollout, self.learning.train)
-        return replace(self, learning=replace(self.learning, rollout=rollout, train=train))
+        learning = replace(self.learning, rollout=rollout, train=train)
+        return replace(self, learning=learning, learner=self.learner.placed(layout))
 
 
 class OfflineJob(Job[OfflinePlan]):
@@ -114,13 +112,16 @@ class OfflineJob(Job[OfflinePlan]):
 
     def plan(self, *, restored: bool) -> OfflinePlan:
         """See `Job.plan`."""
-        check_learner(LearnerSettings.of(self.config), self.config.logging)
+        learning = replace(self.config, algorithm=algorithm_defaults(), warm_start=None)
+        learner = LearnerSettings.of(learning)
+        check_learner(learner, self.config.logging)
         self.config.validate_for_training()
         if not self.is_reward_model:
             check_policy(self.config.model)
         return OfflinePlan(
             source=self.config,
-            learning=replace(self.config, algorithm=algorithm_defaults(), warm_start=None),
+            learning=learning,
+            learner=learner,
             settings=self.settings,
             examples=self.open_data(),
         )

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from agentrl import extras
-from agentrl.algorithms.core.algorithm import Algorithm, load_algorithm
 from agentrl.cluster.placement import Layout, unused_gpus
 from agentrl.config import Config, RolloutConfig, WarmStartConfig
 from agentrl.errors import ConfigError
@@ -51,9 +50,10 @@ class JobPlan:
     """A checked reinforcement learning job, with everything that its configuration names."""
 
     play: PlayPlan
+    learner: LearnerSettings
+    """Settings of the learner's ranks, with the algorithm."""
     layout: Layout
     """Placement of engines and ranks on the available nodes."""
-    algorithm: Algorithm
     task_sets: Sequence[TaskSet]
     """The tasks of each environment, from which the sampler chooses."""
     warm_start: WarmStartConfig | None
@@ -67,11 +67,6 @@ class JobPlan:
         return self.play.settings
 
     @property
-    def learner(self) -> LearnerSettings:
-        """Settings of the learner's ranks."""
-        return LearnerSettings.of(self.settings)
-
-    @property
     def baselines(self) -> Sequence[str]:
         """Scripted players to compare the model with."""
         return baseline_players(self.play)
@@ -83,7 +78,10 @@ class JobPlan:
 
     def placed(self, layout: Layout) -> "JobPlan":
         """Return the plan with engines and ranks placed as in a reservation."""
-        return replace(self, play=self.play.placed(layout), layout=layout)
+        play = self.play.placed(layout)
+        settings = play.settings
+        learner = replace(self.learner, rollout=settings.rollout, train=settings.train)
+        return replace(self, play=play, learner=learner, layout=layout)
 
     def without_long_prompts(self, folder: Path) -> "JobPlan":
         """Return the plan without rows whose prompts are too long; see `skip_long_prompts`."""
@@ -116,11 +114,14 @@ def plan_training(
             "episodes, list the run in warm_start.recorded"
         )
     check_open_files(config.rollout)
-    play = plan_play(config)
+    play, learner = plan_play(config), LearnerSettings.of(config)
     scores = begins and warm_start_pending
     # With Ray, phones are checked on their nodes, by `_checked_layout`.
     phones = not (engine.needs_model and config.rollout.launcher == "ray")
-    sets = _check_episodes(play, _players(play), phones=phones, rewards=not scores)
+    attempts = learner.algorithm.attempts
+    sets = _check_episodes(
+        play, _players(play), attempts=attempts, phones=phones, rewards=not scores
+    )
     check_packages(config.rollout)
     check_engine(config.rollout)
     config.validate_for_training()
@@ -128,8 +129,8 @@ def plan_training(
     warm = config.warm_start if warm_start_pending else None
     plan = JobPlan(
         play=play,
+        learner=learner,
         layout=layout,
-        algorithm=load_algorithm(config.algorithm),
         task_sets=sets,
         warm_start=warm,
         demonstrations=select_demonstrations(warm, play.tasks[""].train, config.model, config.eval),
@@ -181,6 +182,7 @@ def _check_episodes(
     play: PlayPlan,
     players: Sequence[str],
     *,
+    attempts: int = 1,
     phones: bool = True,
     rewards: bool = True,
 ) -> list[TaskSet]:
@@ -196,7 +198,7 @@ def _check_episodes(
     check_run_seeds(
         config.seed,
         config.rollout,
-        load_algorithm(config.algorithm).attempts,
+        attempts,
         steps=config.train.steps,
         demonstrations=config.warm_start.episodes if config.warm_start else 0,
     )

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.config import ModelConfig
 from agentrl.files import path_of
 from agentrl.policies.models import adapter_for, load_on_meta
@@ -60,7 +59,7 @@ class JobSize:
                 trained += parameter.numel()
         itemsize = getattr(torch, model.dtype).itemsize
         base = 0.5 if model.lora.rank and model.lora.base == "nf4" else itemsize
-        requires = load_algorithm(learner.algorithm).requirements()
+        requires = learner.algorithm.requirements()
         copies = 1 + (requires.critic is not None) + (requires.implicit_reward is not None)
         references = int(requires.reference)
         moments = copies * trained * _MOMENTS[learner.optim.moments]

@@ -225,7 +225,9 @@ class MemorySimulation:
         _end_phases(list(module.towers()), list(module.layers()), end_phase)
         with tracker:
             scores = module(
-                batch, settings.rollout.temperature, settings.algorithm.entropy_coefficient > 0
+                batch,
+                settings.rollout.temperature,
+                settings.algorithm.config.entropy_coefficient > 0,
             )
             loss = scores.logprobs.sum() + scores.entropy.sum()
             loss.backward()

@@ -80,7 +80,7 @@ async def open_trainer(plan: JobPlan, folder: RunFolder, state: RunState) -> Asy
 
 
 def _reporter(plan: JobPlan, folder: Path) -> Reporter:
-    settings, by_state = plan.settings, plan.algorithm.compares == "states"
+    settings, by_state = plan.settings, plan.learner.algorithm.compares == "states"
     # The evaluation after training is played twice: sampled and greedily.
     amounts = PlannedWork(steps=settings.train.steps, games_after=2 * settings.eval.episodes)
     return Reporter(folder, settings.logging, amounts, compares_states=by_state)

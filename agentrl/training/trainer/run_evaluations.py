@@ -122,7 +122,7 @@ class RunEvaluations:
         Raises:
             ConfigError: the environment does not provide what the algorithm or sampler requires.
         """
-        check_state_keys([played], self._plan.algorithm)
+        check_state_keys([played], self._plan.learner.algorithm)
         if self._needs_success:
             group = PlayedTask(task=GroupTask(env="", seed=0), episodes=played)
             group.successes(self._plan.settings.sampling.success_at)

@@ -61,7 +61,7 @@ class Trainer:
         stopping: Stopping,
     ) -> None:
         self._plan, self._settings = plan, plan.settings
-        self._algorithm, settings = plan.algorithm, plan.settings
+        self._algorithm, settings = plan.learner.algorithm, plan.settings
         self._folder, self._start = folder, start
         self._progress, self.state, self._reporter = progress, progress.state, progress.reporter
         self._rollouts, self._learner = rollouts, learner

@@ -10,6 +10,7 @@ import pytest
 
 from agentrl import accelerators
 from agentrl import config as configuration
+from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.cluster import reservation
 from agentrl.cluster.placement import Node
 from agentrl.config import Config, ModelConfig, model_config, record_image_sizes
@@ -17,6 +18,8 @@ from agentrl.errors import ConfigError
 from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers import open_rollouts
+from agentrl.training.learner import learner_settings
+from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.plan import model_checks
 from agentrl.training.plan.dry_run import describe_plan
@@ -27,6 +30,7 @@ from agentrl.training.plan.job_plan import (
     check_scripted_play,
     plan_training,
 )
+from agentrl.training.plan.job_size import JobSize
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
@@ -53,6 +57,23 @@ def test_arguments_of_an_environment_are_checked_once(monkeypatch, overrides):
     assert seen == [own, *([140] if config.eval.kwargs else [])]
     count = planned["resolved"]["distinct episodes"]
     assert count == {"training": 7, "evaluation": 3 if config.eval.kwargs else 7}
+
+
+def test_the_algorithm_is_created_once(monkeypatch, tiny_vlm):
+    created = []
+
+    def create(config):
+        created.append(load_algorithm(config))
+        return created[-1]
+
+    monkeypatch.setattr(learner_settings, "load_algorithm", create)
+    config = configuration.load("counting", ["rollout.engine=hf", "rollout.launcher=local"])
+    plan = plan_training(config, begins=False)
+    plan = plan.without_long_prompts(tiny_vlm).placed(plan.layout)
+    JobSize.of(tiny_vlm, plan.learner)
+    Learner(plan.learner, tiny_vlm).close()
+    assert created == [plan.learner.algorithm]
+    assert plan.learner.train is plan.settings.train
 
 
 def test_an_argument_of_evaluation_that_the_constructor_rejects_is_named_by_its_own_key():
