@@ -268,7 +268,7 @@ def open_env_pool(
         pager.close()
         raise
     return PhoneEnvPool(
-        lambda split, name: plan.env(split, name).with_allowed_apps(plan.settings.devices.allow),
+        plan.env,
         pool,
         save_frame,
         rollout.deadline_s,

@@ -74,12 +74,15 @@ def plan_play(config: Config) -> PlayPlan:
     """Look up the environments of a job.
 
     Raises:
-        ConfigError: an environment, its translator or a player does not exist.
+        ConfigError: an environment, its translator or a player does not exist, or an environment
+            does not accept `devices.allow`.
     """
     tasks = {}
     for name, job in {"": config, **config.environments()}.items():
-        train = resolve_env(job.env)
-        held_out = resolve_env(job.env, job.eval) if job.eval.kwargs else train
+        allow = config.devices.allow
+        train = held_out = resolve_env(job.env).with_allowed_apps(allow)
+        if job.eval.kwargs:
+            held_out = resolve_env(job.env, job.eval).with_allowed_apps(allow)
         tasks[name] = PlayTask(train=train, held_out=held_out, rewards=job.rewards, eval=job.eval)
     return PlayPlan(settings=config, tasks=tasks)
 

@@ -50,6 +50,8 @@ class EnvPlan:
     """Keyword arguments set by `eval.kwargs`; empty when training."""
     section: str = "env.kwargs"
     """The configuration key of `settings.kwargs`, for messages."""
+    allowed_apps: Sequence[str] = ()
+    """Packages allowed in the foreground in addition to the environment's own app."""
 
     @property
     def id(self) -> str:
@@ -116,11 +118,6 @@ class EnvPlan:
         patience_s = self.settings.patience_s
         return {"agentrl_deadline_s": deadline_s, "agentrl_patience_s": patience_s}
 
-    def with_kwargs(self, **kwargs: Any) -> "EnvPlan":
-        """Return a copy of the environment with further arguments."""
-        settings = replace(self.settings, kwargs={**self.settings.kwargs, **kwargs})
-        return replace(self, settings=settings)
-
     def with_allowed_apps(self, allow: Sequence[str]) -> "EnvPlan":
         """Allow more packages in the foreground than the environment's own app.
 
@@ -134,7 +131,7 @@ class EnvPlan:
                 f"devices.allow={list(allow)}: {self.id} does not guard its phone (its constructor "
                 f"has no parameter `{_ALLOW}`); remove devices.allow"
             )
-        return self.with_kwargs(allow=list(allow))
+        return replace(self, allowed_apps=tuple(allow))
 
     def crash_hint(self) -> str:
         """Return a hint to use `env.processes` if an environment may have killed a process."""
@@ -153,6 +150,8 @@ class EnvPlan:
             ConfigError: the environment cannot be created, or rejects its arguments.
         """
         kwargs: dict[str, Any] = {**self.kwargs, **place}
+        if self.allowed_apps:
+            kwargs[_ALLOW] = list(self.allowed_apps)
         if render_mode is not None:
             kwargs.setdefault("render_mode", render_mode)
         # Turn off Gymnasium's passive checker: running for every lease of a phone, it would take

@@ -30,11 +30,11 @@ def check_environments(plan: PlayPlan, players: Iterable[str]) -> None:
         ConfigError: an environment rejects its arguments, or its translator or a player fails.
     """
     own, mixture = plan.tasks[""], {name: task for name, task in plan.tasks.items() if name}
-    _check_environment(own, plan.settings.devices, () if mixture else players)
+    _check_environment(own, () if mixture else players)
     check_mixture_pool(own.train, {name: task.train for name, task in mixture.items()})
     for name, task in mixture.items():
         with named_in_errors(name):
-            _check_environment(task, plan.settings.devices, players)
+            _check_environment(task, players)
     settings = own.train.settings
     if own.train.app is not None and settings.processes:
         raise ConfigError(
@@ -43,7 +43,7 @@ def check_environments(plan: PlayPlan, players: Iterable[str]) -> None:
         )
 
 
-def _check_environment(task: PlayTask, phones: DevicesConfig, players: Iterable[str]) -> None:
+def _check_environment(task: PlayTask, players: Iterable[str]) -> None:
     env, evaluation = task.train, task.eval
     env.check_arguments()
     held_out = task.held_out.check_arguments()
@@ -56,7 +56,6 @@ def _check_environment(task: PlayTask, phones: DevicesConfig, players: Iterable[
             evaluation.episodes,
             held_out,
         )
-    env.with_allowed_apps(phones.allow)
     instructions_for(env.settings.prompt, open_translator(env))
     history_of(env.settings)
     for name in players:
