@@ -56,11 +56,6 @@ def engine_class(rollout: RolloutConfig) -> type[Engine]:
     return found
 
 
-def check_engine(rollout: RolloutConfig) -> None:
-    """Validate an engine's settings without starting it."""
-    engine_class(rollout).check(rollout)
-
-
 def check_engine_for(
     model: ModelConfig, folder: Path, rollout: RolloutConfig, gpus: int | None
 ) -> None:
@@ -114,7 +109,7 @@ def open_engine(
         backend: see `EngineSettings`.
         can_sleep: see `EngineSettings`.
     """
-    check_engine(rollout)
+    engine_class(rollout).check(rollout)
     settings = EngineSettings(
         folder=folder,
         version=version,

@@ -61,8 +61,8 @@ class EngineHost:
         """Whether the engine has died since it was started."""
         return self.engine is not None and not self.engine.is_alive
 
-    async def started(self) -> Engine:
-        """Return the engine, starting it if necessary."""
+    async def start(self) -> Engine:
+        """Return the engine, starting it if necessary; see Engines.start."""
         async with self._lock:
             if self.engine is None:
                 settings, transport = self._plan.settings, self._plan.transport
@@ -92,10 +92,6 @@ class EngineHost:
         assert isinstance(self.engine, TokenEngine), "it was started, and samples from a model here"
         return self.engine
 
-    async def start(self) -> None:
-        """See Engines.start."""
-        await self.started()
-
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
         """Generate a reply for a worker without an engine; see `BorrowedEngines`.
 
@@ -103,7 +99,7 @@ class EngineHost:
             EngineError: see `TokenEngine.generate`.
             WorkerLost: the engine has died.
         """
-        await self.started()
+        await self.start()
         engine = self._model_engine
         # Count each prompt as an episode, as this process does not know where episodes end.
         engine.begin_episode()
@@ -156,7 +152,7 @@ class EngineHost:
         Raises:
             EngineError: the weights belong to another model, or generation did not pause in time.
         """
-        await self.started()
+        await self.start()
         await self._transport.begin(self._model_engine, version, shapes, checked)
 
     async def receive_weights(self, message: Any) -> None:

@@ -291,7 +291,7 @@ class RolloutWorker:
             stop_texts=stop,
             top_logprobs=rollout.top_logprobs,
         )
-        engine = await self.engines.started()
+        engine = await self.engines.start()
         if isinstance(engine, ChatEngine):
             return ChatPolicy(engine, history=history, sampling=sampling, scale=scale)
         assert isinstance(engine, TokenEngine), "the other kind"

@@ -18,7 +18,7 @@ class Engines(SleepingEngines, Protocol):
     def count(self) -> int:
         """Number of engines of the job, including those being replaced."""
 
-    async def start(self) -> None:
+    async def start(self) -> Any:
         """Start the engines, or connect to the server, before the model first plays.
 
         Raises:

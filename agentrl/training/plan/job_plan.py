@@ -12,7 +12,7 @@ from agentrl.cluster.placement import Layout, unused_gpus
 from agentrl.config import Config, RolloutConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import check_model, check_policy, find_config, is_on_hub
-from agentrl.policies.open_model import check_engine, check_packages, engine_class
+from agentrl.policies.open_model import check_packages, engine_class
 from agentrl.rollout.play_plan import PlayPlan, baseline_players, plan_play
 from agentrl.rollout.workers.open_rollouts import layout_of_job
 from agentrl.training.demonstrations.demonstration_filter import (
@@ -67,11 +67,6 @@ class JobPlan:
         return self.play.settings
 
     @property
-    def baselines(self) -> Sequence[str]:
-        """Scripted players to compare the model with."""
-        return baseline_players(self.play)
-
-    @property
     def weights(self) -> Mapping[str, float]:
         """Share of the groups by training environment; the shares sum to 1."""
         return {one.env: one.weight for one in self.task_sets}
@@ -123,7 +118,7 @@ def plan_training(
         play, _players(play), attempts=attempts, phones=phones, rewards=not scores
     )
     check_packages(config.rollout)
-    check_engine(config.rollout)
+    engine_class(config.rollout).check(config.rollout)
     config.validate_for_training()
     layout = _checked_layout(play, learns=True)
     warm = config.warm_start if warm_start_pending else None
@@ -156,7 +151,7 @@ def check_model_play(play: PlayPlan) -> None:
     phones = not (engine.needs_model and rollout.launcher == "ray")
     _check_episodes(play, _players(play), phones=phones)
     check_packages(rollout)
-    check_engine(rollout)
+    engine_class(rollout).check(rollout)
     if engine.needs_model:
         _checked_layout(play, learns=False)
         if is_on_hub(model):
@@ -283,7 +278,7 @@ def check_inference(play: PlayPlan) -> None:
     """
     model, rollout = play.settings.model, play.settings.rollout
     check_packages(rollout)
-    check_engine(rollout)
+    engine_class(rollout).check(rollout)
     engine = engine_class(rollout).capabilities
     if engine.needs_model:
         if engine.uses_attention:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentrl.algorithms.core.advantages import check_state_keys
+from agentrl.rollout.play_plan import baseline_players
 from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.run_folder import RunFolder
 from agentrl.training import env_seeds
@@ -49,7 +50,7 @@ class RunEvaluations:
 
     async def evaluate_baselines(self) -> None:
         """Play the held-out seeds with the scripted players, for comparison with the model."""
-        for player in self._plan.baselines:
+        for player in baseline_players(self._plan.play):
             if player not in self._state.results:
                 with self._progress.stage(f"baseline {player}"):
                     found = await self._evaluate(player, player=player)

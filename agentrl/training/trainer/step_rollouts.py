@@ -104,37 +104,34 @@ class StepCollector:
             WorldError: more than half of the episodes are void, or no phone is left.
         """
         async with self._playing:
-            return await self._collect_groups(step)
-
-    async def _collect_groups(self, step: int) -> StepEpisodes:
-        started, algorithm = time.perf_counter(), self._algorithm
-        wanted, progress = self._rollout.groups, CollectionProgress()
-        played: list[PlayedTask] = []
-        groups: list[list[ScoredEpisode]] = []
-        kept: list[int] = []
-        for attempt in range(algorithm.attempts):
-            tasks = chosen_tasks(self._sampler, step, wanted - len(kept), attempt)
-            new = await self._collect_attempt(step, attempt, tasks)
-            played += new
-            groups += [self._with_replayed(step, one) for one in new]
-            progress += self._rollouts.progress
-            with method_boundary(algorithm, "keep_group"):
-                kept = [i for i, group in enumerate(groups) if algorithm.keep_group(group)]
-            if len(kept) >= wanted:
-                break
-        # After the last refill, use groups without a learning signal. A step
-        # without any learning signal is not an error.
-        used, greedy = (kept or [*range(len(groups))])[:wanted], None
-        if algorithm.requires.greedy:
-            greedy = await self._greedy_returns(step, [played[i].task for i in used])
-        return StepEpisodes(
-            groups=[groups[i] for i in used],
-            greedy=greedy,
-            played=played,
-            progress=progress,
-            dropped=len(played) - len(kept),
-            seconds=time.perf_counter() - started,
-        )
+            started, algorithm = time.perf_counter(), self._algorithm
+            wanted, progress = self._rollout.groups, CollectionProgress()
+            played: list[PlayedTask] = []
+            groups: list[list[ScoredEpisode]] = []
+            kept: list[int] = []
+            for attempt in range(algorithm.attempts):
+                tasks = chosen_tasks(self._sampler, step, wanted - len(kept), attempt)
+                new = await self._collect_attempt(step, attempt, tasks)
+                played += new
+                groups += [self._with_replayed(step, one) for one in new]
+                progress += self._rollouts.progress
+                with method_boundary(algorithm, "keep_group"):
+                    kept = [i for i, group in enumerate(groups) if algorithm.keep_group(group)]
+                if len(kept) >= wanted:
+                    break
+            # After the last refill, use groups without a learning signal. A step without any
+            # learning signal is not an error.
+            used, greedy = (kept or [*range(len(groups))])[:wanted], None
+            if algorithm.requires.greedy:
+                greedy = await self._greedy_returns(step, [played[i].task for i in used])
+            return StepEpisodes(
+                groups=[groups[i] for i in used],
+                greedy=greedy,
+                played=played,
+                progress=progress,
+                dropped=len(played) - len(kept),
+                seconds=time.perf_counter() - started,
+            )
 
     async def _collect_attempt(
         self, step: int, attempt: int, tasks: Sequence[GroupTask]
