@@ -48,9 +48,9 @@ class PhonesSpec:
     ports: tuple[int, ...] = ()
     """Ports to listen on, one per phone; if empty, free ports are chosen."""
     adb_server: tuple[str, int] | None = None
-    """Host and port of the adb server to remove the phones from when they end."""
+    """Host and port of the adb server that the phones are removed from when they shut down."""
     parent: int | None = None
-    """Process id of the parent; the phones end with it. None lets them outlive it."""
+    """Process id of the parent, with which the phones shut down. None lets them outlive it."""
     path: tuple[str, ...] = ()
     """The parent's `sys.path`."""
 

@@ -30,7 +30,7 @@ class GSPOLoss(PPOLoss):
 
     @dataclass(slots=True, kw_only=True)
     class Config(PPOLoss.Config):
-        """Clipping of a reply's ratio: a much narrower range, because the ratio is a mean."""
+        """Clips more narrowly than PPO, because this ratio is a mean over the reply's tokens."""
 
         clip_low: float = 3e-4
         """The ratio is clipped below at `1 - clip_low`."""

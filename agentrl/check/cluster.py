@@ -130,7 +130,7 @@ def _compare_accelerators(
         yield note(
             "accelerators",
             f"{detail}; Ray uses {node.gpus} of them",
-            "to use all, start Ray without --num-gpus and CUDA_VISIBLE_DEVICES",
+            "to use all of them, start Ray without --num-gpus and with CUDA_VISIBLE_DEVICES unset",
         )
     else:
         yield ok("accelerators", detail)

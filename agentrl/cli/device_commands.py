@@ -374,7 +374,10 @@ def _print_checks(checks: "Iterable[tuple[str, Iterable[Finding]]]") -> dict[str
 def _check_phones(
     server: "AdbServer", serials: Sequence[str], prove: "Prove | None" = None
 ) -> "Iterator[tuple[str, Iterable[Finding]]]":
-    """Yield the findings of each phone in order; those of a single phone as they arrive."""
+    """Yield each phone's findings, in the given order.
+
+    With only one phone, its findings are yielded as they arrive.
+    """
     if len(serials) == 1:
         yield serials[0], _findings(server, serials[0], prove)
         return

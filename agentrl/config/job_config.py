@@ -197,8 +197,8 @@ class Config:
             )
         if self.train.master_dtype == "bfloat16" != self.model.dtype:
             raise ConfigError(
-                "train.master_dtype=bfloat16: requires model.dtype=bfloat16, because the model "
-                "computes with these weights"
+                "train.master_dtype=bfloat16 requires model.dtype=bfloat16, because the model "
+                "computes with the master weights"
             )
         if self.train.compile and self.model.lora.rank and self.model.lora.base == "nf4":
             raise ConfigError(

@@ -92,7 +92,8 @@ class WarmStartConfig:
     memorized. Recorded episodes are relabeled only if this player played them, and only if it needs
     nothing but the info, because observations are not recorded."""
     phase_weights: dict[str, NonNegativeFloat] = field(default_factory=dict)
-    """Sampling weight of a turn by the value of `phase` in its info; 1 if not listed."""
+    """How often turns are sampled: a weight for each value of `phase` in their info. Phases that
+    are not listed have weight 1."""
     cache: str | None = "~/.cache/agentrl"
     """Folder that caches warm-started models; None always trains. Models with `model.lora.base=nf4`
     are never cached."""

@@ -123,7 +123,7 @@ def image_source(value: Any, root: Path) -> Path | bytes:
     ):
         return _below(root, value)
     if isinstance(value, str) and value:
-        # Take long text without a dot for a file name if that file exists, otherwise for base64.
+        # Long text without a dot could be either: it is a file name if that file exists.
         with contextlib.suppress(ImageError, OSError):
             if (named := _below(root, value)).is_file():
                 return named

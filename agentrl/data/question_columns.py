@@ -292,8 +292,8 @@ def check_can_be_shown(
             continue
         one = content.removesuffix("s")
         if f"<{one}>" in text or (content in columns and cell(row, columns[content])):
-            article = "an" if one == "audio" else "a"
+            subject = "audio" if one == "audio" else f"a {one}"
             raise BadRow(
-                f"it has {article} {one} (keys.{content} or <{one}>), which cannot be shown to a "
-                "model; put frames of it in an image column"
+                f"it contains {subject} (keys.{content} or <{one}>), which cannot be shown to a "
+                "model; put what it shows into an image or text column"
             )

@@ -147,8 +147,10 @@ class QuestionReader:
             if isinstance(value, str) and not is_conversation(value):
                 return read_conversation([{"role": "user", "content": value}]), False
             if not isinstance(value, str | list | tuple):
-                kind = "missing" if value is None else type(value).__name__
-                raise BadRow(f"{self.columns['problem']} is {kind}, not text")
+                column = self.columns["problem"]
+                if value is None:
+                    raise BadRow(f"{column} is missing")
+                raise BadRow(f"{column} must be text, not {type(value).__name__}")
         return read_conversation(value), True
 
     def _rendered(
@@ -308,10 +310,10 @@ def _options(value: Any) -> tuple[str, ...]:
     if len(options) == 1 and options[0] is value:
         raise BadRow(f"its options must be a list or {{A: ..., B: ...}}, not {quoted(value)}")
     for option in options:
+        if option is None:
+            raise BadRow("an option is missing")
         if not isinstance(option, str | int | float):
-            raise BadRow(
-                f"an option is {'missing' if option is None else type(option).__name__}, not text"
-            )
+            raise BadRow(f"an option must be text, not {type(option).__name__}")
     return tuple(map(str, options))
 
 

@@ -197,7 +197,7 @@ def read(path: Path) -> dict[str, Tensor]:
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path}: cannot be read as weights: {error}") from error
     if not tensors:
-        raise ConfigError(f"{path}: contains no safetensors files")
+        raise ConfigError(f"{path} contains no weights (*.safetensors)")
     return tensors
 
 

@@ -294,8 +294,8 @@ def test_options_may_be_a_mapping_from_letters(tmp_path):
             "its options must have the keys A, B, ..., not text, label",
         ),
         ('{"A"', "are not valid JSON"),
-        ([{"A": "one"}], "an option is dict, not text"),
-        (["one", None], "an option is missing, not text"),
+        ([{"A": "one"}], "an option must be text, not dict"),
+        (["one", None], "an option is missing"),
     ],
 )
 def test_invalid_options_are_config_errors(tmp_path, options, words):
@@ -391,7 +391,7 @@ BAD = [
     ({"problem": "?", "answer": "1", "images": ["../a.png"]}, "outside"),
     ({"problem": "?", "answer": None}, "no answer"),
     ({"problem": "?", "answer": "  "}, "no answer"),
-    ({"problem": None, "answer": "1"}, "problem is missing, not text"),
+    ({"problem": None, "answer": "1"}, "problem is missing"),
     ({"problem": " ", "answer": "1"}, "question is empty"),
     ({"answer": "1"}, "problem is missing"),
     ({"problem": "\ud800", "answer": "1"}, "not valid Unicode"),

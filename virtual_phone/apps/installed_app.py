@@ -81,7 +81,9 @@ class InstalledApp:
     def replay(self) -> None:
         """Restore the state by repeating the recorded inputs."""
         if len(self.inputs) >= _MAX_INPUTS:
-            raise ValueError(f"{self.app.package} has had more than {_MAX_INPUTS} inputs")
+            raise ValueError(
+                f"{self.app.package} cannot be replayed: it received {_MAX_INPUTS} or more inputs"
+            )
         self.app.launch(self.extras)
         for event in self.inputs:
             self._apply(event)

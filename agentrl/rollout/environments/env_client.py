@@ -174,7 +174,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             # An unreachable server closes the environment after its idle timeout.
             with suppress(EnvError):
                 if problem := self._ask("close", {"key": self._key}, patience_s=0.0):
-                    log.warning("closing %s: %s", self._url, problem)
+                    log.warning("closing %s failed: %s", self._url, problem)
             self._key = ""
         self._http.close()
 

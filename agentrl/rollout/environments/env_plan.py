@@ -316,11 +316,11 @@ def close_env(instance: "gymnasium.Env[Any, Any]", name: str) -> None:
     except BaseException as error:
         if must_propagate(error):
             raise
-        log.warning("closing %s: %s", name, describe_error(error))
+        log.warning("closing %s failed: %s", name, describe_error(error))
 
 
 def with_text_actions(instance: "gymnasium.Env[Any, Any]") -> "gymnasium.Env[Any, Any]":
-    """Replace a text action space that cannot be sampled with `AnyText`.
+    """If the action space is text and cannot be sampled, replace it with `AnyText`.
 
     MiniWoB and BrowserGym have such spaces, which contain every string.
     """

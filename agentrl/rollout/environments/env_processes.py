@@ -304,7 +304,7 @@ class EnvInProcess(gymnasium.Env[Any, Any]):
                 if self._connection.poll(CLOSE_S):
                     _, problem = pickle.loads(self._connection.recv_bytes())
                 if problem is not None:
-                    log.warning("closing %s: %s", self._config.id, problem)
+                    log.warning("closing %s failed: %s", self._config.id, problem)
         self._owner.release(self._process)
 
     def _call(self, what: str, **arguments: Any) -> Any:
@@ -412,5 +412,5 @@ def _serve(connection: Connection) -> None:
         try:
             environment.close()
         except BaseException as error:
-            sys.stderr.write(f"closing an environment: {describe_error(error)}\n")
+            sys.stderr.write(f"closing an environment failed: {describe_error(error)}\n")
     connection.close()

@@ -408,7 +408,7 @@ class EnvServer(ThreadingHTTPServer):
             thread.close()
         for thread in threads:
             if problem := thread.join(end - time.monotonic()):
-                sys.stderr.write(f"closing an environment: {problem}\n")
+                sys.stderr.write(f"closing an environment failed: {problem}\n")
 
     def env_thread(self, key: str) -> EnvThread:
         """Look up a client's environment."""

@@ -164,7 +164,7 @@ def _interface_in_thread(env: EnvPlan) -> dict[str, Any]:
     found = interface.result()
     thread.join(CLOSE_S)
     if thread.is_alive():
-        log.warning("closing %s: it did not close within %g s", env.id, CLOSE_S)
+        log.warning("closing %s failed: it did not close within %g s", env.id, CLOSE_S)
     return found
 
 

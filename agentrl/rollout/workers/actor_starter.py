@@ -249,6 +249,6 @@ async def close_and_kill(actor: Any, who: str, deadline_s: float = CLOSE_S) -> N
     try:
         await ray_cluster.await_result(actor.close.remote(), who, deadline_s)
     except Exception as error:
-        log.warning("closing %s: %s", who, error)
+        log.warning("closing %s failed: %s", who, error)
     finally:
         ray.kill(actor)

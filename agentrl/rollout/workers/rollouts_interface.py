@@ -74,7 +74,8 @@ class Rollouts(Protocol):
         """Play another environment from now on, with the same engines and weights.
 
         Args:
-            plan: may differ in its environments, rewards, evaluation and run.
+            plan: what to play. It may differ from the current plan only in its environments,
+                rewards, evaluation and run.
             run: the run's folder, in which to record episodes; None records nothing.
         """
 

@@ -301,7 +301,7 @@ class WorkerSupervisor:
             else:
                 self.num_replaced += 1
                 log.warning(
-                    "%s was restarted on %s (%d of rollout.max_worker_restarts=%d)",
+                    "%s was restarted on %s (restart %d; rollout.max_worker_restarts=%d)",
                     worker.name, node.name, worker.attempts, most,
                 )  # fmt: skip
                 return

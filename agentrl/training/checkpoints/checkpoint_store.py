@@ -46,7 +46,8 @@ def begin(run: Path, step: int) -> Path:
     The checkpoint does not count until `complete` is called.
     """
     folder = run / "checkpoints" / f"step-{step:05d}"
-    # Remove the file that makes it count first: the process may be killed while removing the rest.
+    # Without this file the checkpoint does not count, so a process that is killed while removing
+    # the rest leaves nothing that looks complete.
     (folder / _TRAINER).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

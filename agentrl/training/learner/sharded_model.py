@@ -294,7 +294,7 @@ class ShardedModel(Generic[S]):
         )
 
     def export(self, folder: Path) -> None:
-        """Write an ordinary Hugging Face folder, atomically; a collective call."""
+        """Export the model atomically as a Hugging Face folder; all ranks must call it."""
 
         def write(weights: Iterator[tuple[str, Tensor]]) -> None:
             form = StoredForm(self._folder, self._layout())

@@ -151,7 +151,7 @@ class HostMemoryPlanner:
         return self.size.state * self.learner.train.replicas / max(1, len(self.layout.ranks))
 
     def _offloaded(self) -> Mapping[str, float]:
-        """Return the bytes that each rank keeps in CPU memory."""
+        """Return how many bytes each rank keeps in CPU memory, by what they hold."""
         if self.offloaded is not None:
             return self.offloaded
         size, train = self.size, self.learner.train

@@ -15,7 +15,7 @@ from agentrl.envs.android.phone_game.game import MODES, NamedCalls, PhoneGame
 Choice = tuple[str, int | None]
 """The name of a call, and its argument if it has one."""
 _USUAL: Size = (720, 1280)
-"""Screen size to assume if recorded facts do not mention it."""
+"""Screen size to assume if `info` does not contain one."""
 
 
 class GamePlayer(ABC):

@@ -109,7 +109,7 @@ def test_such_a_close_does_not_keep_a_job_from_starting(
         "action_space"
     ] == gymnasium.spaces.Discrete(2)
     problem = problem.replace("0.3", "10") if processes else problem
-    assert f"closing {ID}: {problem}" in caplog.text
+    assert f"closing {ID} failed: {problem}" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def shard(
             mp_policy=policy if dtype != torch.float32 else MixedPrecisionPolicy(),
             offload_policy=CPUOffloadPolicy() if offloads else OffloadPolicy(),
             ignored_params=ignored,
-            # On a single rank this frees copies in the compute dtype.
+            # Even on a single rank, resharding frees the copies of weights in the compute dtype.
             reshard_after_forward=module is not root,
         )
         # Losses are already weighted over the global batch, so sum gradients instead of averaging,

@@ -130,7 +130,7 @@ class ConsoleDisplay(Logger):
         self._say(f"{stage} {step}  {numbers}{self._left_text()}")
 
     def progress(self, done: float, total: float, note: str) -> None:
-        """Show the progress of the stage or step; in plain output only every 15 s."""
+        """Show the progress of the stage or step; plain output prints it at most every 15 s."""
         self._eta.progress(done, total)
         self._note = note
         self._refresh()
