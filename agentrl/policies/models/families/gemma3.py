@@ -28,7 +28,7 @@ class Gemma3(ProcessorAdapter):
         return resize_image(image, (size["width"], size["height"]))
 
     def engine_prompt(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """Return the ids with one start token per image, and without line breaks added by engines."""
+        """Return the ids with one start token per image, without the line breaks engines add."""
         collapsed = self.collapse_image_tokens(token_ids, images)
         if not images:
             return collapsed
