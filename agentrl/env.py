@@ -21,7 +21,7 @@ from agentrl.extension_points import ENV
 from agentrl.text import did_you_mean, list_names
 from agentrl.types import Message, Observation
 
-TRANSLATOR = "agentrl.actions.space_translator:SpaceTranslator"
+TRANSLATOR = "agentrl.actions.default_translator:SpaceTranslator"
 """Default translator for environments that do not have one."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.form import is_think_answer, is_think_boxed
 from agentrl.rewards.length import soft_punishment
-from agentrl.rewards.math_verifier import Rule, Verifier
+from agentrl.rewards.math_verify_process import Rule, Verifier
 
 GET_MATH = "pip install 'agentrl-screens[math]'"
 

@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from agentrl.actions.space_translator import SpaceTranslator
+from agentrl.actions.default_translator import SpaceTranslator
 from agentrl.algorithms.core.policy_loss import LossInputs
 from agentrl.algorithms.core.trajectories import Trajectories
 from agentrl.cli import run as agentrl

@@ -16,12 +16,12 @@ import numpy as np
 
 from agentrl.data import grading, image_loading
 from agentrl.data.image_loading import ImageError
+from agentrl.data.question import Question
 from agentrl.data.question_columns import system_message
 from agentrl.data.question_reader import QuestionReader, as_list
 from agentrl.data.row_columns import columns_for_rewards, report_bad_rows
 from agentrl.data.seed_to_row import row_of
 from agentrl.data.tables import BadRow, Row, Table
-from agentrl.data.tasks import Task
 from agentrl.errors import ConfigError
 from agentrl.types import Image, Message
 
@@ -37,7 +37,7 @@ _TEXT_LIST = re.compile(r"""\[(['"]).*\1\]$""", re.DOTALL)
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ParsedRow:
-    """A row parsed into the fields of a `Task`, with its images not loaded yet."""
+    """A row parsed into the fields of a `Question`, with its images not loaded yet."""
 
     problem: str
     accepted: tuple[str, ...]
@@ -49,7 +49,7 @@ class ParsedRow:
 
 
 class Dataset:
-    """Valid rows of a table as questions; see `TaskSource`.
+    """Valid rows of a table as questions; see `QuestionSource`.
 
     Args:
         table: table with the rows.
@@ -111,7 +111,7 @@ class Dataset:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def task(self, seed: int) -> Task:
+    def task(self, seed: int) -> Question:
         """Return the question for a seed.
 
         Raises:
@@ -119,12 +119,12 @@ class Dataset:
         """
         return self._task(int(self._kept[row_of(seed, len(self._kept), self._shuffle)]))
 
-    def tasks(self) -> Iterator[tuple[int, Task]]:
+    def tasks(self) -> Iterator[tuple[int, Question]]:
         """Yield each row's index and question, in row order."""
         for index in self._kept.tolist():
             yield index, self._task(index)
 
-    def _task(self, index: int) -> Task:
+    def _task(self, index: int) -> Question:
         name = f"{self._name} {self._table.name(index)}"
         try:
             columns = self._table.row(index)
@@ -134,7 +134,7 @@ class Dataset:
             )
         except (BadRow, ImageError) as error:
             raise BadRow(f"{name}: {error}") from error
-        return Task(
+        return Question(
             name=name,
             problem=row.problem,
             accepted=row.accepted,

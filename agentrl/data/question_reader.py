@@ -18,8 +18,8 @@ from agentrl.data.chat_messages import (
     read_conversation,
     with_images,
 )
-from agentrl.data.chat_rows import ConversationRow
 from agentrl.data.image_loading import Cell, digest_images, load_image
+from agentrl.data.offline_rows import ConversationRow
 from agentrl.data.prompt_templates import parse_template, template_variables
 from agentrl.data.question_columns import (
     check_can_be_shown,

@@ -9,9 +9,9 @@ from fastapi import FastAPI, Query, Response
 from agentrl import replay
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.viewer.access_control import CHANGES, AccessGuard
-from agentrl.viewer.all_runs import AllRuns
 from agentrl.viewer.metric_history import Axis
 from agentrl.viewer.run_app import run_application
+from agentrl.viewer.runs_folder import AllRuns
 from agentrl.viewer.web_app import add_files, as_json, new_application, static_files
 
 _PREFIX = "/runs"

@@ -25,12 +25,12 @@ from agentrl.training.inference.chat_history import ChatHistory
 from agentrl.training.inference.model_thread import ModelThread
 from agentrl.types import ScoredEpisode
 from agentrl.viewer.access_control import AccessGuard
-from agentrl.viewer.all_runs import AllRuns
 from agentrl.viewer.background_reading import BackgroundReading, StillReading
 from agentrl.viewer.browser_play import BrowserPlay
 from agentrl.viewer.chat_app import LiveChat, chat_application
 from agentrl.viewer.run_app import run_application
 from agentrl.viewer.run_list_app import run_list_application
+from agentrl.viewer.runs_folder import AllRuns
 
 DEFAULT_PORT = 8200
 _NEXT_PORTS = 20

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from agentrl.data.tasks import Task
+from agentrl.data.question import Question
 from agentrl.envs.qa.question_split import HOLD_OUT, QuestionSplit
 
 _SIGNS = {"+": 1, "-": 1, "*": 2}
@@ -34,13 +34,13 @@ class Arithmetic:
         self._draw = LEVELS[level]
         self._part = QuestionSplit(split, hold_out, (drawn[0] for drawn in self._draws(0)))
 
-    def task(self, seed: int) -> Task:
+    def task(self, seed: int) -> Question:
         """Return the question of a seed."""
         draws = self._draws(seed)
         term, value, thought, slip = next(drawn for drawn in draws if self._part.contains(drawn[0]))
         # Give a random player near misses to guess, so that the answer does not stand out.
         near = sorted({value + d for d in (-10, -2, -1, 0, 1, 2, 10)})
-        return Task(
+        return Question(
             name=f"arithmetic {seed}",
             problem=f"What is {term}?",
             accepted=(str(value),),

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.data.tasks import Task
+from agentrl.data.question import Question
 from agentrl.envs.qa.canvas import Canvas, outline
 from agentrl.types import Image
 
@@ -79,7 +79,7 @@ class Counting:
             raise ValueError(f"pixels={pixels}: must lie in [28, 2048]")
         self._level, self._pixels = LEVELS[level], pixels
 
-    def task(self, seed: int) -> Task:
+    def task(self, seed: int) -> Question:
         """Return the question of a seed."""
         rng = np.random.default_rng([seed, 71])
         level = self._level
@@ -92,7 +92,7 @@ class Counting:
         place = _scatter if level.free else _seat
         things = place(rng, things, level)
         picture = _draw(things, level, self._pixels)
-        return Task(
+        return Question(
             name=f"counting {seed}",
             problem=f"<image>How many {_phrase(wanted)} are there?",
             accepted=(str(sum(t.fits(wanted) for t in things)),),

@@ -9,8 +9,8 @@ import gymnasium
 from agentrl.data import grading
 from agentrl.data.dataset import Dataset
 from agentrl.data.observations import AnyText, ImageTuple
+from agentrl.data.question import Question
 from agentrl.data.reward_inputs import IMAGE_COLUMN, ROW
-from agentrl.data.tasks import Task
 from agentrl.env import FirstObservation
 from agentrl.envs.qa.question_sources import open_source
 from agentrl.errors import ConfigError
@@ -100,7 +100,7 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         )
         self.observation_space = gymnasium.spaces.Dict({"text": AnyText(), "images": ImageTuple()})
         self.action_space = AnyText()
-        self._task: Task | None = None
+        self._task: Question | None = None
 
     @classmethod
     def check_kwargs(cls, **kwargs: Any) -> int | None:
@@ -144,7 +144,7 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         return {"text": "", "images": ()}, float(right or 0), True, False, info
 
 
-def _reset_info(task: Task) -> dict[str, Any]:
+def _reset_info(task: Question) -> dict[str, Any]:
     """Return the info, the earlier messages, and the row's columns for reward functions."""
     row = {ROW: dict(task.row), IMAGE_COLUMN: task.image_column} if task.row else {}
     system = {} if task.system is None else {"system": task.system}
@@ -153,7 +153,7 @@ def _reset_info(task: Task) -> dict[str, Any]:
     return _info(task) | row | system | preceding
 
 
-def _info(task: Task) -> dict[str, Any]:
+def _info(task: Question) -> dict[str, Any]:
     """Return the true answer and the facts, for rewards and players."""
     info: dict[str, Any] = {
         "task": task.name,
@@ -177,7 +177,7 @@ def _info(task: Task) -> dict[str, Any]:
 GRADES = ("exact", "numeric", "choice", "none")
 
 
-def grader(grade: str, tolerance: float) -> Callable[[str, Task], bool | None]:
+def grader(grade: str, tolerance: float) -> Callable[[str, Question], bool | None]:
     """Return the named grading function, which returns None for answers that cannot be graded.
 
     Raises:
@@ -188,7 +188,7 @@ def grader(grade: str, tolerance: float) -> Callable[[str, Task], bool | None]:
     if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
         raise ConfigError(f"tolerance={tolerance!r}: must lie in [0, 1)")
 
-    def is_right(answer: str, task: Task) -> bool | None:
+    def is_right(answer: str, task: Question) -> bool | None:
         if grade == "none":
             return None
         if grade == "numeric":

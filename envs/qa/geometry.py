@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from agentrl.data.tasks import Task
+from agentrl.data.question import Question
 from agentrl.envs.qa.arithmetic import product
 from agentrl.envs.qa.canvas import Canvas, Point
 from agentrl.envs.qa.question_split import HOLD_OUT, QuestionSplit
@@ -51,12 +51,12 @@ class Geometry:
         self._pixels = pixels
         self._part = QuestionSplit(split, hold_out, (_asked(*drawn) for drawn in self._draws(0)))
 
-    def task(self, seed: int) -> Task:
+    def task(self, seed: int) -> Question:
         """Return the question of a seed."""
         draws = (drawn for drawn in self._draws(seed) if self._part.contains(_asked(*drawn)))
         kind, figure, (asked, answer, thought, slip) = next(draws)
         guesses = sorted({max(1, answer + d) for d in (-20, -10, -5, -1, 0, 1, 5, 10, 20)})
-        return Task(
+        return Question(
             name=f"geometry {seed}",
             problem=f"<image>{asked}",
             accepted=(str(answer),),

@@ -11,7 +11,7 @@ from typing import Any
 from agentrl.data.dataset import Dataset
 from agentrl.data.open_table import Selection, find_local, open_table, split_in
 from agentrl.data.prompt_templates import find_template
-from agentrl.data.tasks import TaskSource
+from agentrl.data.question import QuestionSource
 from agentrl.envs.qa.arithmetic import Arithmetic
 from agentrl.envs.qa.counting import Counting
 from agentrl.envs.qa.geometry import Geometry
@@ -19,7 +19,7 @@ from agentrl.envs.qa.question_split import SPLITS
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 
-DRAWN: Mapping[str, Callable[..., TaskSource]] = {
+DRAWN: Mapping[str, Callable[..., QuestionSource]] = {
     "counting": Counting,
     "geometry": Geometry,
     "arithmetic": Arithmetic,
@@ -44,7 +44,7 @@ _OF_ROWS = {"on_bad": "refuse", "shuffle": 0, "skip_rows": []}
 _opening = threading.Lock()
 
 
-def open_source(data: str | Mapping[str, str], **settings: Any) -> TaskSource:
+def open_source(data: str | Mapping[str, str], **settings: Any) -> QuestionSource:
     """Open the source of questions; a data set is read once per process.
 
     Raises:
@@ -99,7 +99,7 @@ def _of_split(data: Mapping[str, str], split: str | None) -> str:
     return data[split]
 
 
-def _drawn(data: str, settings: Mapping[str, Any]) -> TaskSource:
+def _drawn(data: str, settings: Mapping[str, Any]) -> QuestionSource:
     taken = inspect.signature(DRAWN[data]).parameters
     given = {
         name: settings[name]
@@ -136,7 +136,7 @@ def _no_share(hold_out: float, split: str | None) -> str:
 
 
 @lru_cache(maxsize=8)
-def _read(data: str, settings: str, place: str) -> TaskSource:
+def _read(data: str, settings: str, place: str) -> QuestionSource:
     # `place` belongs to the cache key, because a name may refer to a different file later.
     chosen = json.loads(settings)
     split, hold_out = chosen["split"], chosen["hold_out"]

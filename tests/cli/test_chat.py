@@ -10,7 +10,7 @@ import time
 import pytest
 
 from agentrl.cli import run
-from agentrl.data.chat_rows import ChatRows, read_chat
+from agentrl.data.offline_rows import OfflineRows, read_chat
 from agentrl.data.tables import read_file
 from agentrl.text import printable
 from tests.data.rows import png
@@ -39,7 +39,7 @@ def test_messages_from_a_pipe_are_answered_and_saved_as_a_row_for_sft(
     output, notes = capsys.readouterr()
     assert "/imagine: no such command (did you mean '/image'?)" in notes
     assert "image 1: a red box.png, 8x6" in notes
-    first, second = ChatRows(read_file(saved), "chats", read_chat)
+    first, second = OfflineRows(read_file(saved), "chats", read_chat)
     said = [(message.role, message.text) for message in first.messages]
     assert said[:2] == [("system", "Be brief."), ("user", "<image>What is\nthis?")]
     assert [role for role, _ in said[2:]] == ["assistant", "user", "assistant"]

@@ -6,7 +6,7 @@ import pytest
 
 from agentrl import cli, replay
 from agentrl.config import History
-from agentrl.data.chat_rows import ChatRows, read_preference
+from agentrl.data.offline_rows import OfflineRows, read_preference
 from agentrl.data.open_table import open_table
 from agentrl.errors import ConfigError
 from agentrl.replay.preference_pairs import PairSettings, choices, choose, open_choices, write
@@ -65,7 +65,7 @@ def test_the_best_episode_is_paired_with_the_worst_from_where_they_differ(run, t
     assert texts(row["chosen"]) == ["left"]
     assert texts(row["rejected"]) == ["right"]
     assert len(row["images"]) == 2
-    (read,) = ChatRows(open_table(str(tmp_path / "pairs.jsonl")), "pairs", read_preference)
+    (read,) = OfflineRows(open_table(str(tmp_path / "pairs.jsonl")), "pairs", read_preference)
     frames = run.episode(row["chosen_id"]).episode.turns
     for shown, played in zip(read.images, frames, strict=True):
         assert (shown == run.frame(played.frames[0])).all()
@@ -77,7 +77,7 @@ def test_later_screens_are_images_of_the_answers(run, tmp_path):
     assert texts(row["prompt"]) == ["Tap the cards.", "<image>Round 0."]
     assert texts(row["chosen"])[::2] == ["down", "left", "left"]
     assert texts(row["rejected"])[::2] == ["up", "right"]
-    (read,) = ChatRows(open_table(str(tmp_path / "pairs.jsonl")), "pairs", read_preference)
+    (read,) = OfflineRows(open_table(str(tmp_path / "pairs.jsonl")), "pairs", read_preference)
     counts = [len(images) for images in (read.images, read.chosen_images, read.rejected_images)]
     assert counts == [1, 2, 1]
 

@@ -4,9 +4,9 @@ from hypothesis import strategies as st
 
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
-from agentrl.rewards import math_verifier, maths
+from agentrl.rewards import math_verify_process, maths
 from agentrl.rewards.length import soft_punishment
-from agentrl.rewards.math_verifier import Verifier
+from agentrl.rewards.math_verify_process import Verifier
 from agentrl.rollout.rewards.loaded_reward import load_rewards
 from agentrl.rollout.rewards.reward_adapters import inputs_of
 from agentrl.rollout.rewards.reward_signatures import RewardSpec
@@ -75,17 +75,17 @@ def test_a_known_unsettled_answer_is_not_computed_again(monkeypatch):
     for thought in ("", "hm ", "aha "):
         found = verifier.verify_all([("42", rf"{thought}\boxed{{9^{{9^{{9^{{9}}}}}}}}")] * 4)
         assert found == [(0.0, 1.0)] * 4
-        monkeypatch.setattr(math_verifier, "_compare_all", None)
+        monkeypatch.setattr(math_verify_process, "_compare_all", None)
 
 
 @pytest.mark.parametrize(("computed_s", "known"), [(0.1, False), (5.0, True)])
 def test_an_answer_that_waited_for_a_cpu_is_tried_again(computed_s, known):
-    found = math_verifier._answer_from(b"{}\n", computed_s, 5.0)
+    found = math_verify_process._answer_from(b"{}\n", computed_s, 5.0)
     assert found == {"right": False, "unsettled": True, "known": known}
 
 
 def test_a_truth_not_parsed_in_time_is_an_error():
-    assert math_verifier._answer_from(b"", 0.1, 5.0) == {
+    assert math_verify_process._answer_from(b"", 0.1, 5.0) == {
         "error": "the true answer cannot be parsed within 5 s"
     }
 

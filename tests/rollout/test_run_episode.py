@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from agentrl.actions.space_translator import SpaceTranslator
+from agentrl.actions.default_translator import SpaceTranslator
 from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder

@@ -10,9 +10,9 @@ from playwright.sync_api import expect
 
 from agentrl import replay
 from agentrl.errors import ConfigError
-from agentrl.viewer.all_runs import AllRuns
 from agentrl.viewer.background_reading import BackgroundReading, StillReading
 from agentrl.viewer.metric_history import MetricHistory
+from agentrl.viewer.runs_folder import AllRuns
 from tests.viewer import runs
 from tests.viewer.test_run_app import ask
 

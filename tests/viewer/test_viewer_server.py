@@ -25,7 +25,7 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.cli import run
 from agentrl.config import Config, EnvConfig, RolloutConfig, RunConfig
-from agentrl.data.chat_rows import ChatRows, read_chat
+from agentrl.data.offline_rows import OfflineRows, read_chat
 from agentrl.data.tables import read_file
 from agentrl.errors import ConfigError
 from agentrl.rollout.environments.env_plan import resolve_env
@@ -591,7 +591,7 @@ def test_a_person_chats_with_images_on_a_page_that_shows_markup_as_text(
             assert [part["type"] for part in asked["content"]] == ["image_url", "text"]
             with page.expect_download() as saved:
                 page.get_by_role("link", name="Save").click()
-            (row,) = ChatRows(read_file(_moved(saved.value, tmp_path)), "chat", read_chat)
+            (row,) = OfflineRows(read_file(_moved(saved.value, tmp_path)), "chat", read_chat)
             assert [message.role for message in row.messages] == ["system", "user", "assistant"]
             assert row.messages[-1].text == evil
             assert row.images[0].shape == (6, 8, 3)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from agentrl import replay
 from agentrl.config import Config, DPOConfig, RewardModelConfig
-from agentrl.data.chat_rows import (
+from agentrl.data.offline_rows import (
     OfflineRow,
     ReadRow,
     read_chat,

@@ -10,11 +10,11 @@ import numpy as np
 
 from agentrl.config import DataConfig, FinetuningConfig
 from agentrl.data.chat_messages import ChatMessage
-from agentrl.data.chat_rows import (
-    ChatRows,
+from agentrl.data.offline_rows import (
     ConversationRow,
     LabeledRow,
     OfflineRow,
+    OfflineRows,
     Preference,
     ReadRow,
     TextRow,
@@ -27,7 +27,7 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.encode_messages import encode_messages, encode_text
 from agentrl.types import LabeledSequence, PreferenceSequence, TokenSequence
 
-Rows = ChatRows[OfflineRow]
+Rows = OfflineRows[OfflineRow]
 T = TypeVar("T", bound=TokenSequence)
 Encode = Callable[[Any, ChatEncoder, int], list[TokenSequence]]
 """Function that takes a row, the model's encoder, and the example's index in its batch."""
@@ -53,7 +53,9 @@ def open_rows(
     root = None if source.image_root is None else Path(source.image_root).expanduser()
     try:
         table = open_table(source.data, selection)
-        return ChatRows(table, source.data, read, keys=source.keys, image_root=root, on_bad=on_bad)
+        return OfflineRows(
+            table, source.data, read, keys=source.keys, image_root=root, on_bad=on_bad
+        )
     except ConfigError as error:
         raise ConfigError(f"{setting}: {error}") from error
 

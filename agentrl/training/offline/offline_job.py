@@ -15,7 +15,7 @@ import numpy as np
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Layout
 from agentrl.config import Config, FinetuningConfig, algorithm_defaults
-from agentrl.data.chat_rows import OfflineRow, ReadRow
+from agentrl.data.offline_rows import OfflineRow, ReadRow
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import check_policy, resolve_model
 from agentrl.policies.open_model import open_encoder

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.config import History, parse_history
-from agentrl.data.chat_rows import ConversationRow, read_chat
+from agentrl.data.offline_rows import ConversationRow, read_chat
 from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
 from agentrl.policies import tiny_model

@@ -12,7 +12,7 @@ import agentrl
 from agentrl import cli, replay
 from agentrl import config as configuration
 from agentrl.cluster.placement import Node, plan_layout
-from agentrl.data.chat_rows import read_chat, read_preference
+from agentrl.data.offline_rows import read_chat, read_preference
 from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder

@@ -13,7 +13,7 @@ from agentrl.algorithms.core.preference_loss import (
     preference_losses,
     simpo_reward,
 )
-from agentrl.data.chat_rows import read_chat, read_preference
+from agentrl.data.offline_rows import read_chat, read_preference
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.training.learner.learner import Learner

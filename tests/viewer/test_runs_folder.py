@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
-from agentrl.viewer.all_runs import AllRuns
+from agentrl.viewer.runs_folder import AllRuns
 from agentrl.viewer.viewer_server import RunsServer
 from tests.viewer import runs
 from tests.viewer.conftest import Open

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agentrl.data.chat_rows import ChatRows, read_chat, read_preference
+from agentrl.data.offline_rows import OfflineRows, read_chat, read_preference
 from agentrl.data.open_table import open_table
 from agentrl.errors import ConfigError
 from tests.data.rows import picture, png, write_jsonl
@@ -94,7 +94,7 @@ IMPLICIT = {name: [*ANSWERS["prompt"], *ANSWERS[name]] for name in ("chosen", "r
 def rows_of(tmp_path, parse, *rows, **settings):
     (tmp_path / "a.png").write_bytes(png(picture(20)))
     path = write_jsonl(tmp_path / "rows.jsonl", rows)
-    return ChatRows(open_table(str(path)), path.name, parse, **settings)
+    return OfflineRows(open_table(str(path)), path.name, parse, **settings)
 
 
 @pytest.mark.parametrize("row", [TRL, MS_SWIFT, SHARE_GPT], ids=["trl", "ms-swift", "sharegpt"])
@@ -264,4 +264,4 @@ def test_a_file_without_readable_rows_is_refused(tmp_path, content, words):
     (tmp_path / "rows.jsonl").write_text(content)
     table = open_table(str(tmp_path / "rows.jsonl"))
     with pytest.raises(ConfigError, match=words):
-        ChatRows(table, "rows.jsonl", read_chat)
+        OfflineRows(table, "rows.jsonl", read_chat)

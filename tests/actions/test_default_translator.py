@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
+from agentrl.actions.default_translator import SpaceTranslator
 from agentrl.actions.random_player import RandomPlayer
-from agentrl.actions.space_translator import SpaceTranslator
 from agentrl.check.support.random_episodes import play_randomly
 from agentrl.config import EnvConfig
 from agentrl.data.observations import has_symbolic_grid

@@ -47,7 +47,7 @@ class Task:
         return self.accepted[0]
 
 
-class TaskSource(Protocol):
+class QuestionSource(Protocol):
     """Provides questions; the same seed always gives the same question."""
 
     def task(self, seed: int) -> Task:

@@ -1,4 +1,4 @@
-"""The default translator for any Gymnasium environment, and a random player."""
+"""The default translator for any Gymnasium environment."""
 
 import re
 from collections.abc import Mapping, Sequence

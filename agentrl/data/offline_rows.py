@@ -235,7 +235,7 @@ FORMS: dict[Any, tuple[tuple[str, ...], ...]] = {
 """Contents that each function needs, for each form of row that it reads."""
 
 
-class ChatRows(Generic[T_co]):
+class OfflineRows(Generic[T_co]):
     """Valid rows of a table, with decoded images. Every row and image is checked up front.
 
     Args:
