@@ -80,7 +80,7 @@ def draw(kind, path, count=8):
     figures, shapes, sums = Geometry(pixels=168), Counting(pixels=168), Arithmetic()
     rows = []
     for seed in range(count):
-        figure, other, sum_ = (source.task(seed) for source in (figures, shapes, sums))
+        figure, other, sum_ = (source.question(seed) for source in (figures, shapes, sums))
         files = [f"{path.stem}_{seed}_{number}.png" for number in (0, 1)]
         for file, image in zip(files, (*figure.images, *other.images), strict=True):
             cv2.imwrite(str(path.parent / file), image[..., ::-1])

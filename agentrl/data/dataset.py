@@ -111,20 +111,20 @@ class Dataset:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def task(self, seed: int) -> Question:
+    def question(self, seed: int) -> Question:
         """Return the question for a seed.
 
         Raises:
             BadRow: the row has become unreadable since the check.
         """
-        return self._task(int(self._kept[row_of(seed, len(self._kept), self._shuffle)]))
+        return self._question(int(self._kept[row_of(seed, len(self._kept), self._shuffle)]))
 
-    def tasks(self) -> Iterator[tuple[int, Question]]:
+    def questions(self) -> Iterator[tuple[int, Question]]:
         """Yield each row's index and question, in row order."""
         for index in self._kept.tolist():
-            yield index, self._task(index)
+            yield index, self._question(index)
 
-    def _task(self, index: int) -> Question:
+    def _question(self, index: int) -> Question:
         name = f"{self._name} {self._table.name(index)}"
         try:
             columns = self._table.row(index)

@@ -8,7 +8,7 @@ from agentrl.types import Image, Message
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Task:
+class Question:
     """A question, its images, and the accepted answers."""
 
     name: str
@@ -50,5 +50,5 @@ class Task:
 class QuestionSource(Protocol):
     """Provides questions; the same seed always gives the same question."""
 
-    def task(self, seed: int) -> Task:
+    def question(self, seed: int) -> Question:
         """Return the question for a seed."""

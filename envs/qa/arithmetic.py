@@ -34,7 +34,7 @@ class Arithmetic:
         self._draw = LEVELS[level]
         self._part = QuestionSplit(split, hold_out, (drawn[0] for drawn in self._draws(0)))
 
-    def task(self, seed: int) -> Question:
+    def question(self, seed: int) -> Question:
         """Return the question of a seed."""
         draws = self._draws(seed)
         term, value, thought, slip = next(drawn for drawn in draws if self._part.contains(drawn[0]))

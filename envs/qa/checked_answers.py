@@ -30,9 +30,9 @@ class CheckedQA(QA):
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Check an answer, or give the final answer, which ends the episode."""
-        assert self._task is not None, "reset first"
+        assert self._question is not None, "reset first"
         answer = grading.final_answer(str(action["answer"])).replace("$", "").strip()
-        true = grading.final_answer(self._task.answer)
+        true = grading.final_answer(self._question.answer)
         right = float(grading.matches_number(answer, [true]))
         shown, _, _, _, info = super().step(answer)
         if not action["check"]:

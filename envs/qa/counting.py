@@ -79,7 +79,7 @@ class Counting:
             raise ValueError(f"pixels={pixels}: must lie in [28, 2048]")
         self._level, self._pixels = LEVELS[level], pixels
 
-    def task(self, seed: int) -> Question:
+    def question(self, seed: int) -> Question:
         """Return the question of a seed."""
         rng = np.random.default_rng([seed, 71])
         level = self._level

@@ -100,7 +100,7 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         )
         self.observation_space = gymnasium.spaces.Dict({"text": AnyText(), "images": ImageTuple()})
         self.action_space = AnyText()
-        self._task: Question | None = None
+        self._question: Question | None = None
 
     @classmethod
     def check_kwargs(cls, **kwargs: Any) -> int | None:
@@ -114,10 +114,10 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         source = cls(**kwargs)._source
         if not isinstance(source, Dataset):
             return
-        for index, task in source.tasks():
-            shown = {"text": task.problem, "images": task.images}
+        for index, question in source.questions():
+            shown = {"text": question.problem, "images": question.images}
             yield FirstObservation(
-                row=index, name=task.name, observation=shown, info=_reset_info(task)
+                row=index, name=question.name, observation=shown, info=_reset_info(question)
             )
 
     def reset(
@@ -126,51 +126,51 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         """Ask the question of this seed, by default of a random seed."""
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(1 << 31))
-        self._task = self._source.task(drawn if seed is None else seed)
-        # Other episodes may share the task's images; the caller owns its observation.
-        images = tuple(image.copy() for image in self._task.images)
-        shown = {"text": self._task.problem, "images": images}
-        return shown, _reset_info(self._task)
+        self._question = self._source.question(drawn if seed is None else seed)
+        # Other episodes may share the question's images; the caller owns its observation.
+        images = tuple(image.copy() for image in self._question.images)
+        shown = {"text": self._question.problem, "images": images}
+        return shown, _reset_info(self._question)
 
     def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Grade the answer, which ends the episode."""
-        assert self._task is not None, "reset first"
-        task = self._task
-        right = self._grade(str(action), task)
-        info = _info(task)
+        assert self._question is not None, "reset first"
+        question = self._question
+        right = self._grade(str(action), question)
+        info = _info(question)
         if right is not None:
             info |= {"right": right, "metrics": {"accuracy": float(right)}}
         # The episode is over: there is nothing left to show.
         return {"text": "", "images": ()}, float(right or 0), True, False, info
 
 
-def _reset_info(task: Question) -> dict[str, Any]:
+def _reset_info(question: Question) -> dict[str, Any]:
     """Return the info, the earlier messages, and the row's columns for reward functions."""
-    row = {ROW: dict(task.row), IMAGE_COLUMN: task.image_column} if task.row else {}
-    system = {} if task.system is None else {"system": task.system}
-    earlier = [{"role": message.role, "content": message.text} for message in task.preceding]
+    row = {ROW: dict(question.row), IMAGE_COLUMN: question.image_column} if question.row else {}
+    system = {} if question.system is None else {"system": question.system}
+    earlier = [{"role": message.role, "content": message.text} for message in question.preceding]
     preceding = {"preceding": earlier} if earlier else {}
-    return _info(task) | row | system | preceding
+    return _info(question) | row | system | preceding
 
 
-def _info(task: Question) -> dict[str, Any]:
+def _info(question: Question) -> dict[str, Any]:
     """Return the true answer and the facts, for rewards and players."""
     info: dict[str, Any] = {
-        "task": task.name,
-        "problem": task.problem,
-        "state_key": task.name,
+        "task": question.name,
+        "problem": question.problem,
+        "state_key": question.name,
     }
-    if task.accepted:
-        truth = task.answer if task.ground_truth is None else dict(task.ground_truth)
-        info |= {"ground_truth": truth, "accepted": list(task.accepted)}
-    lists: dict[str, Sequence[str]] = {"options": task.options, "guesses": task.guesses}
+    if question.accepted:
+        truth = question.answer if question.ground_truth is None else dict(question.ground_truth)
+        info |= {"ground_truth": truth, "accepted": list(question.accepted)}
+    lists: dict[str, Sequence[str]] = {"options": question.options, "guesses": question.guesses}
     info |= {name: list(values) for name, values in lists.items() if values}
-    if task.thought:
-        info["thought"] = task.thought
-    if task.slip is not None:
-        info["slip"] = list(task.slip)
-    if task.facts:
-        info["facts"] = copy.deepcopy(dict(task.facts))
+    if question.thought:
+        info["thought"] = question.thought
+    if question.slip is not None:
+        info["slip"] = list(question.slip)
+    if question.facts:
+        info["facts"] = copy.deepcopy(dict(question.facts))
     return info
 
 
@@ -188,13 +188,13 @@ def grader(grade: str, tolerance: float) -> Callable[[str, Question], bool | Non
     if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
         raise ConfigError(f"tolerance={tolerance!r}: must lie in [0, 1)")
 
-    def is_right(answer: str, task: Question) -> bool | None:
+    def is_right(answer: str, question: Question) -> bool | None:
         if grade == "none":
             return None
         if grade == "numeric":
-            return grading.matches_number(answer, task.accepted, tolerance)
+            return grading.matches_number(answer, question.accepted, tolerance)
         if grade == "choice":
-            return grading.matches_choice(answer, task.accepted, task.options, tolerance)
-        return grading.matches_text(answer, task.accepted)
+            return grading.matches_choice(answer, question.accepted, question.options, tolerance)
+        return grading.matches_text(answer, question.accepted)
 
     return is_right

@@ -51,7 +51,7 @@ class Geometry:
         self._pixels = pixels
         self._part = QuestionSplit(split, hold_out, (_asked(*drawn) for drawn in self._draws(0)))
 
-    def task(self, seed: int) -> Question:
+    def question(self, seed: int) -> Question:
         """Return the question of a seed."""
         draws = (drawn for drawn in self._draws(seed) if self._part.contains(_asked(*drawn)))
         kind, figure, (asked, answer, thought, slip) = next(draws)

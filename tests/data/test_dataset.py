@@ -30,7 +30,7 @@ def opened(path, split=None, **settings):
 
 
 def all_of(data):
-    return [data.task(seed) for seed in range(len(data))]
+    return [data.question(seed) for seed in range(len(data))]
 
 
 # --- formats ------------------------------------------------------------------------------
@@ -72,10 +72,10 @@ def test_parquet_images_may_be_bytes_or_in_hugging_face_format(tmp_path):
     ]
     data = opened(write_parquet(tmp_path / "a.parquet", rows))
     assert [len(t.images) for t in all_of(data)] == [2, 2]
-    assert data.task(1).images[0][1, 1].tolist() == [20, 20, 20]
+    assert data.question(1).images[0][1, 1].tolist() == [20, 20, 20]
     plain = [{"problem": "?", "answer": "a", "image": png(picture(30))}]
     data = opened(write_parquet(tmp_path / "b.parquet", plain))
-    assert data.task(0).images[0][1, 1, 0] == 30
+    assert data.question(0).images[0][1, 1, 0] == 30
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_hugging_face_data_set_is_read_with_its_splits_and_images(hugging_face):
         ("<image>q4", "a4"),
         ("<image>q5", "a5"),
     ]
-    assert data.task(0).images[0][1, 1, 0] == 4
+    assert data.question(0).images[0][1, 1, 0] == 4
     with pytest.raises(ConfigError, match="has train, test; choose one"):
         opened(hugging_face)
     with pytest.raises(ConfigError, match="split=eval"):
@@ -178,7 +178,7 @@ def test_a_missing_file_is_not_taken_for_a_hub_id(tmp_path):
 def test_columns_may_have_any_name(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", [{"q": "1 + 1?", "a": 2, "hint": "even"}])
     data = opened(path, keys={"problem": "q", "answer": "a"}, template="{{ problem }} ({{ hint }})")
-    assert (data.task(0).problem, data.task(0).answer) == ("1 + 1? (even)", "2")
+    assert (data.question(0).problem, data.question(0).answer) == ("1 + 1? (even)", "2")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ CONVERSATION = [
 def test_messages_keep_the_positions_of_their_images(tmp_path, name, written):
     (tmp_path / "a.png").write_bytes(png())
     cell = json.dumps(CONVERSATION) if written else CONVERSATION
-    task = opened(write_jsonl(tmp_path / "a.jsonl", [{name: cell}])).task(0)
+    task = opened(write_jsonl(tmp_path / "a.jsonl", [{name: cell}])).question(0)
     assert (task.system, task.problem) == ("Be short.", "Here <image> and there <image>")
     assert task.answer == "Nothing."
     assert [image.shape for image in task.images] == [(6, 8, 3)] * 2
@@ -237,7 +237,7 @@ def test_images_of_messages_may_be_in_a_column(tmp_path):
     (tmp_path / "a.png").write_bytes(png())
     said = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what?"}]}]
     row = {"messages": said, "images": ["a.png"], "answer": "it"}
-    task = opened(write_jsonl(tmp_path / "a.jsonl", [row])).task(0)
+    task = opened(write_jsonl(tmp_path / "a.jsonl", [row])).question(0)
     assert (task.problem, len(task.images), task.answer) == ("<image>what?", 1, "it")
 
 
@@ -320,7 +320,7 @@ def test_invalid_options_are_config_errors(tmp_path, options, words):
 )
 def test_an_option_index_may_have_any_numeric_type(tmp_path, options, answer, accepted):
     row = {"problem": "?", "options": options, "answer": answer}
-    task = opened(write_jsonl(tmp_path / "a.jsonl", [row])).task(0)
+    task = opened(write_jsonl(tmp_path / "a.jsonl", [row])).question(0)
     assert task.accepted == (accepted,)
 
 
@@ -334,7 +334,7 @@ def test_an_index_out_of_range_is_a_config_error(tmp_path, answer):
 def test_an_option_index_works_in_csv_and_json(tmp_path):
     rows = [{"problem": "?", "options": '["one", "two"]', "answer": 1}]
     for path in (write_csv(tmp_path / "a.csv", rows), write_jsonl(tmp_path / "a.jsonl", rows)):
-        assert opened(path, grade="choice").task(0).accepted == ("two",)
+        assert opened(path, grade="choice").question(0).accepted == ("two",)
 
 
 def test_a_boolean_is_not_an_option_index(tmp_path):
@@ -352,7 +352,7 @@ def test_a_number_that_is_an_index_and_another_options_text_is_refused(tmp_path,
     ):
         opened(write_jsonl(tmp_path / "a.jsonl", [row]))
     row["options"] = [0, 1, 2, 3]
-    assert opened(write_jsonl(tmp_path / "b.jsonl", [row])).task(0).accepted == ("2",)
+    assert opened(write_jsonl(tmp_path / "b.jsonl", [row])).question(0).accepted == ("2",)
 
 
 def test_an_integer_that_is_not_an_index_is_refused(tmp_path):
@@ -376,7 +376,7 @@ def test_an_option_that_is_the_letter_of_another_is_refused(tmp_path, options):
 def test_an_option_that_is_its_own_or_no_options_letter_is_kept(tmp_path, options):
     row = {"problem": "?", "options": options, "answer": "B"}
     data = opened(write_jsonl(tmp_path / "a.jsonl", [row]), grade="choice")
-    assert data.task(0).options == tuple(options)
+    assert data.question(0).options == tuple(options)
 
 
 # --- bad data -----------------------------------------------------------------------------
@@ -480,7 +480,7 @@ def test_siblings_share_one_read_only_image(tmp_path):
     (tmp_path / "a.png").write_bytes(png(picture(1)))
     rows = [{"problem": "?", "answer": "a", "images": ["a.png", "a.png"]}]
     data = opened(write_jsonl(tmp_path / "a.jsonl", rows))
-    first, second = data.task(0), data.task(0)
+    first, second = data.question(0), data.question(0)
     assert [id(image) for image in first.images] == [id(image) for image in second.images]
     with pytest.raises(ValueError, match="read-only"):
         first.images[0][0, 0] = 0
@@ -492,14 +492,14 @@ def test_an_image_that_disappears_after_the_check_is_an_error(tmp_path):
     data = opened(write_jsonl(tmp_path / "a.jsonl", [row]))
     (tmp_path / "a.png").unlink()
     with pytest.raises(BadRow, match=r"a.jsonl line 1: a.png: no such file"):
-        data.task(0)
+        data.question(0)
 
 
 def test_a_row_of_a_json_list_is_reported_by_number(tmp_path):
     path = write_json(tmp_path / "a.json", [*sums(2), 3])
     with pytest.raises(ConfigError, match="1 of 3 rows are bad: row 3: must be an object, not int"):
         opened(path)
-    assert opened(path, on_bad="skip").task(0).name == "a.json row 1"
+    assert opened(path, on_bad="skip").question(0).name == "a.json row 1"
 
 
 @pytest.mark.parametrize("sign", [";", "\t"])
@@ -550,7 +550,7 @@ def test_a_duplicate_column_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("name", "write"), [("a.json", write_json), ("a.parquet", write_parquet)])
 def test_rows_are_counted_from_one_in_every_format(tmp_path, name, write):
-    assert opened(write(tmp_path / name, sums(2))).task(1).name == f"{name} row 2"
+    assert opened(write(tmp_path / name, sums(2))).question(1).name == f"{name} row 2"
 
 
 # --- order and splits ---------------------------------------------------------------------

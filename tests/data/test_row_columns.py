@@ -54,7 +54,7 @@ def opened(folder, *rows, **kwargs):
 
 
 def asked(folder, row, **kwargs):
-    task = opened(folder, row, **kwargs).task(0)
+    task = opened(folder, row, **kwargs).question(0)
     return task.system, task.problem, len(task.images)
 
 
@@ -86,7 +86,7 @@ def test_a_column_of_text_named_message_is_no_conversation(folder):
 
 def test_a_system_column_is_the_system_message(folder):
     assert asked(folder, SHARE_GPT) == ("Answer in a word.", "<image>Who?", 1)
-    assert opened(folder, SHARE_GPT).task(0).answer == "Bayern"
+    assert opened(folder, SHARE_GPT).question(0).answer == "Bayern"
     text = {"problem": "Who?", "system": "Answer in a word.", "answer": "Bayern"}
     assert asked(folder, text)[:2] == ("Answer in a word.", "Who?")
     assert asked(folder, text, keys={"system": None})[0] is None
@@ -135,7 +135,7 @@ def test_a_column_of_images_that_is_not_used_is_refused(folder, column, cell, ha
 
 def test_images_and_other_columns_may_be_arrays():
     row = {"problem": "?", "answer": "1", "images": picture(), "bounds": np.arange(4)}
-    assert [image.shape for image in Dataset(Rows([row]), "rows").task(0).images] == [(6, 8, 3)]
+    assert [image.shape for image in Dataset(Rows([row]), "rows").question(0).images] == [(6, 8, 3)]
     with pytest.raises(ConfigError, match="column shot contains images"):
         Dataset(Rows([{**row, "shot": PIL.Image.fromarray(picture())}]), "rows")
 
@@ -194,7 +194,7 @@ def test_a_video_in_a_column_of_another_name_is_refused(folder):
 def test_an_alpaca_row_keeps_its_instruction(folder):
     row = {"instruction": "Count them.", "input": "a, b, c", "output": "3", "system": "Be brief."}
     assert asked(folder, row) == ("Be brief.", "Count them.\na, b, c", 0)
-    assert opened(folder, row).task(0).answer == "3"
+    assert opened(folder, row).question(0).answer == "3"
     assert asked(folder, {**row, "input": ""})[1] == "Count them."
     with pytest.raises(
         ConfigError, match=r"its history must be a list of \[question, reply\], not "
@@ -247,7 +247,7 @@ def test_a_file_in_another_coding_is_an_error_that_says_so(tmp_path, name, codin
     text = {"rows.csv": "question,answer\nCafé?,1\n", "rows.json": f"[{row}]"}.get(name, row)
     (tmp_path / name).write_bytes(text.encode(coding))
     if words is None:
-        assert Dataset(open_table(str(tmp_path / name)), name).task(0).problem == "Café?"
+        assert Dataset(open_table(str(tmp_path / name)), name).question(0).problem == "Café?"
     else:
         with pytest.raises(ConfigError, match=words):
             open_table(str(tmp_path / name))

@@ -124,19 +124,19 @@ def test_same_seed_gives_the_same_picture_and_another_seed_another():
 
 def test_counts_are_those_of_the_picture():
     for seed in range(60):
-        task = Counting().task(seed)
+        task = Counting().question(seed)
         wanted, things = task.facts["wanted"], task.facts["things"]
         count = sum(all(thing[k] == v for k, v in wanted.items()) for thing in things)
         assert task.answer == str(count)
         assert task.thought.endswith(f" {count}")
         assert len(task.thought.split(" none")) - 1 == 9 - len(things)
-    assert {t["shape"] for s in range(20) for t in Counting().task(s).facts["things"]} == {*SHAPES}
+    assert {t["shape"] for s in range(20) for t in Counting().question(s).facts["things"]} == {*SHAPES}
 
 
 def test_every_shape_of_a_hard_picture_can_be_seen():
     least, most = LEVELS["hard"].least, LEVELS["hard"].most
     for seed in range(5):
-        task = Counting("hard").task(seed)
+        task = Counting("hard").question(seed)
         assert least - 2 <= len(task.facts["things"]) <= most
         assert int(task.answer) <= 9
 
@@ -144,7 +144,7 @@ def test_every_shape_of_a_hard_picture_can_be_seen():
 def test_shapes_that_are_asked_for_lie_over_others_as_often_as_under_them():
     over: Counter[bool] = Counter()
     for seed in range(25):
-        facts = Counting("hard", 28).task(seed).facts
+        facts = Counting("hard", 28).question(seed).facts
         fits = [all(t[k] == v for k, v in facts["wanted"].items()) for t in facts["things"]]
         places = [np.array(t["at"]) for t in facts["things"]]  # from back to front
         for front, behind in itertools.combinations(reversed(range(len(places))), 2):
@@ -156,7 +156,7 @@ def test_shapes_that_are_asked_for_lie_over_others_as_often_as_under_them():
 def test_shapes_are_drawn_with_smooth_edges_and_stay_on_the_picture():
     shades = 0
     for seed in range(5):
-        picture = Counting().task(seed).images[0]
+        picture = Counting().question(seed).images[0]
         assert picture.shape == (252, 252, 3)
         shades = max(shades, len(np.unique(picture @ np.array([65536, 256, 1]))))
         border = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
@@ -166,7 +166,7 @@ def test_shapes_are_drawn_with_smooth_edges_and_stay_on_the_picture():
 
 def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
     for seed in range(50):
-        for task in (Arithmetic("hard").task(seed), Geometry("hard", 112).task(seed)):
+        for task in (Arithmetic("hard").question(seed), Geometry("hard", 112).question(seed)):
             last = task.thought.replace("x =", "=").rsplit("=", 1)[1].split(",")[-1]
             assert int(last) == int(task.answer)
 
@@ -260,7 +260,7 @@ def asked(task):
 def test_held_out_questions_are_never_drawn_in_training(source, given, count):
     def drawn(first, count, split):
         tasks = source(*given, split=split)
-        return {asked(tasks.task(seed)) for seed in range(first, first + count)}
+        return {asked(tasks.question(seed)) for seed in range(first, first + count)}
 
     train, held_out = drawn(105_000_000, count, "train"), drawn(1_000_000, count // 5, "eval")
     everything = drawn(0, count // 3, None)
