@@ -9,7 +9,7 @@ from virtual_phone.commands import (  # noqa: F401 - importing them fills the ta
     builtins,
     dumpsys,
     dumpsys_services,
-    getevent,
+    event_commands,
     input_commands,
     logcat,
     network_commands,

@@ -376,7 +376,10 @@ def test_a_dry_run_plans_the_memory_of_the_gpus_that_are_there(
         (["--gpu", "large"], "--gpu large: must be a size such as 80GB"),
         (["model.path=no/such/folder/here"], "model.path=no/such/folder/here"),
         (["train.rank=2"], "train.rank"),
-        (["rollout.engine_kwargs.tensor_parallel_size=two"], "tensor_parallel_size='two': must be"),
+        (
+            ["rollout.engine_kwargs.tensor_parallel_size=two"],
+            "tensor_parallel_size must be a whole",
+        ),
         (["train.ranks=3", "rollout.place=together"], "each rank needs a GPU"),
         (["--gpus", "3", "train.tensor_parallel=3"], "must divide the model's 4 attention heads"),
         (["optim.moments=bfloat16", "optim.betas=[0.9,0.999]"], "betas"),
