@@ -43,7 +43,7 @@ class Restorable(Protocol):
 def begin(run: Path, step: int) -> Path:
     """Create a folder for a new checkpoint; removes a checkpoint of the same step.
 
-    The checkpoint does not count until `complete` is called.
+    Readers ignore the checkpoint until `complete` is called.
     """
     folder = run / "checkpoints" / f"step-{step:05d}"
     # Without this file the checkpoint does not count, so a process that is killed while removing
@@ -83,7 +83,7 @@ def complete(folder: Path, trainer: Mapping[str, Any], *, keep: int, best: bool)
     """
     if best:
         (folder / _BEST).touch()
-    # Sync everything to disk before writing the file that makes the checkpoint count.
+    # Sync everything to disk before writing the file that marks the checkpoint as complete.
     for path in (folder / _LEARNER, folder, folder.parent):
         sync(path)
     write_json(folder / _TRAINER, dict(trainer))
@@ -96,8 +96,8 @@ def _prune(parent: Path, keep: int) -> None:
     chosen = best(parent.parent)
     for folder in _folders(parent):
         if folder not in kept and folder != chosen:
-            # A partly removed checkpoint, like one partly written by a killed process, must not
-            # count.
+            # Readers must ignore a partly removed checkpoint, like one partly written by a killed
+            # process.
             (folder / _TRAINER).unlink(missing_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -145,8 +145,9 @@ def by_name(run: Path, name: str) -> Path:
         steps = ", ".join(kept) or "none"
         if name == "best" and kept:
             raise ConfigError(
-                f"{run}: no checkpoint is marked best, as nothing was evaluated during training "
-                f"(eval.every, or eval_every of what is trained). Name a step instead: {steps}"
+                f"{run}: no checkpoint is marked as best, because there were no evaluations during "
+                "training (eval.every, or eval_every in the section sft, dpo or reward_model). "
+                f"Choose a step instead: {steps}"
             )
         raise ConfigError(f"{run} has no checkpoint {name!r}; available steps: {steps}")
     return folder
@@ -163,7 +164,8 @@ def load(folder: Path, learner: Restorable) -> dict[str, Any]:
         The state of the training loop that was passed to `complete`.
 
     Raises:
-        ConfigError: the folder is not a checkpoint, is broken, or belongs to another model or job.
+        ConfigError: the folder is not a checkpoint, is broken, or belongs to a different model or
+            job.
     """
     trainer = _trainer_state(folder)
     learner.restore(folder / _LEARNER)
@@ -186,7 +188,7 @@ def _trainer_state(folder: Path) -> dict[str, Any]:
     if not isinstance(trainer, dict) or type(step) is not int:
         raise _unusable(folder, "has no step")
     if step != step_of(folder):
-        raise _unusable(folder, f"has step {step}, but its folder is step {step_of(folder)}")
+        raise _unusable(folder, f"has step {step}, but its folder has step {step_of(folder)}")
     for name in ("best", "kl_coefficient"):
         if not isinstance(trainer.get(name), int | float | None):
             raise _unusable(folder, f"{name}={trainer[name]!r} is not a number")
@@ -214,7 +216,8 @@ def check(checkpoint: Path, source: Path, lora: LoraConfig) -> None:
     """Check that a checkpoint belongs to a run's model, without reading its weights.
 
     Raises:
-        ConfigError: the checkpoint belongs to another model, has different adapters, or is broken.
+        ConfigError: the checkpoint belongs to a different model, has different adapters, or is
+            broken.
     """
     from agentrl.training.learner import learner_state
 

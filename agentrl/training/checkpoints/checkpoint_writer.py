@@ -26,7 +26,7 @@ class SavedLearner(checkpoint_store.Restorable, Protocol):
 
 
 class CheckpointWriter:
-    """Saves checkpoints one at a time; a checkpoint counts once it is completely on disk."""
+    """Saves checkpoints one at a time; a checkpoint is used only once it is completely on disk."""
 
     def __init__(
         self, run: Path, learner: SavedLearner, settings: CheckpointConfig, deadline_s: float
@@ -49,7 +49,7 @@ class CheckpointWriter:
             OSError: this or the previous checkpoint cannot be written.
             LearnerError: the learner failed.
         """
-        # Write one checkpoint at a time: two copies of the state might not fit into memory.
+        # Write one checkpoint at a time, because two copies of the state might not fit into memory.
         await self.wait()
         latest = checkpoint_store.latest(self._run)
         if latest is not None and checkpoint_store.step_of(latest) == step:
@@ -122,4 +122,4 @@ class CheckpointWriter:
             writing.cancel()
             await asyncio.wait({writing})
             if not writing.cancelled() and (error := writing.exception()) is not None:
-                log.warning("the last checkpoint was not written: %s", error)
+                log.warning("the last checkpoint could not be written: %s", error)

@@ -37,20 +37,20 @@ def export_checkpoint(
         The training step of the checkpoint.
 
     Raises:
-        ConfigError: there is no such run or checkpoint, the checkpoint belongs to another model
+        ConfigError: there is no such run or checkpoint, the checkpoint belongs to a different model
             or is damaged, or it has no adapters.
     """
     RunFolder.existing(run)
     config = open_target(run).config
     if adapter and RunFolder(run).command == "agentrl train-reward-model":
         raise ConfigError(
-            f"{run}: adapters alone would lack the reward model's head. Leave out --adapter"
+            f"{run}: the adapters do not include the reward model's head; leave out --adapter"
         )
     if adapter and not config.model.lora.rank:
         raise ConfigError(
-            f"{run}: this model has no adapters (model.lora.rank=0). Leave out --adapter"
+            f"{run}: this model has no adapters (model.lora.rank=0); leave out --adapter"
         )
-    # Use the final model's checkpoint: after an early stop, that is the best, not the last.
+    # Use the final model's checkpoint, which after an early stop is the best, not the last.
     if name is None:
         name = str((RunFolder(run).final_summary() or {}).get(MODEL_STEP, "last"))
     kept = checkpoint_store.by_name(run, name)

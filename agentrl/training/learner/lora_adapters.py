@@ -39,7 +39,7 @@ def target_layers(policy: nn.Module, model_adapter: ModelAdapter, config: LoraCo
         ConfigError: a target matches no layer.
     """
     linear = {name for name, module in policy.named_modules() if isinstance(module, nn.Linear)}
-    # Exclude the head: it may be tied to the embedding, which has no adapter.
+    # Exclude the head, because it may be tied to the embedding, which has no adapter.
     head = policy.get_output_embeddings()  # type: ignore[operator]
     linear -= {name for name, module in policy.named_modules() if module is head}
     if not config.targets:
@@ -68,7 +68,7 @@ def check(model: ModelConfig) -> None:
     if find_spec("peft") is None:
         raise _no_peft(model.lora)
     if model.lora.base == "nf4" and find_spec("bitsandbytes") is None:
-        raise ConfigError(f"model.lora.base=nf4 needs bitsandbytes, not installed: {GET_QLORA}")
+        raise ConfigError(f"model.lora.base=nf4: bitsandbytes is not installed; run: {GET_QLORA}")
     if not is_on_hub(model):
         with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
             folder = resolve_model(model, 0, Path(scratch) / "tiny")
@@ -81,14 +81,14 @@ def _check_served(targets: Sequence[str], model_adapter: ModelAdapter, config: L
     vision = [name for name in targets if model_adapter.is_vision(name)]
     if config.serve == "adapter" and vision:
         raise ConfigError(
-            "model.lora.serve=adapter: vLLM supports adapters in the language model only, and "
-            f"model.lora.targets has {len(vision)} in the vision tower, such as {vision[0]}; use "
-            "model.lora.serve=merged"
+            "model.lora.serve=adapter: vLLM supports adapters in the language model only, but "
+            f"model.lora.targets matches {len(vision)} layers in the vision tower, such as "
+            f"{vision[0]}; set model.lora.serve=merged"
         )
 
 
 def _no_peft(config: LoraConfig) -> ConfigError:
-    return ConfigError(f"model.lora.rank={config.rank} needs PEFT, not installed: {GET_LORA}")
+    return ConfigError(f"model.lora.rank={config.rank}: PEFT is not installed; run: {GET_LORA}")
 
 
 def insert(policy: nn.Module, model_adapter: ModelAdapter, config: LoraConfig, seed: int) -> None:
@@ -117,7 +117,7 @@ def insert(policy: nn.Module, model_adapter: ModelAdapter, config: LoraConfig, s
         policy.get_submodule(name).weight = nn.Parameter(
             torch.empty((), dtype=weight.dtype).expand(weight.shape), requires_grad=False
         )
-    # Every rank must draw the same weights, whatever it has drawn before.
+    # Every rank must draw the same weights, regardless of its earlier draws.
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         peft.inject_adapter_in_model(settings, policy)

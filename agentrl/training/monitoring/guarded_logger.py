@@ -20,8 +20,8 @@ T = TypeVar("T")
 _DEADLINE_S = 120.0
 """Time limit of one call of a user's logger, in seconds."""
 _REQUIRED = ("console", "file")
-"""Built-in loggers whose failure ends the job: if they cannot write, for example because the disk
-is full, neither can the job."""
+"""Built-in loggers whose failure ends the job, because if they cannot write (for example on a full
+disk), neither can the job."""
 
 
 def open_guarded(
@@ -40,7 +40,7 @@ def open_guarded(
 
 
 class GuardedLogger(Logger):
-    """Passes all calls to a logger until one fails or hangs; the job continues without it.
+    """Passes all calls to a logger until one fails or hangs; then the job continues without it.
 
     Args:
         name: name in `logging`, for messages.
@@ -94,14 +94,14 @@ class GuardedLogger(Logger):
         try:
             self._run(function)
         except BaseException as error:
-            # Only the main thread gets errors that end the process, such as Ctrl-C.
+            # Errors that end the process, such as Ctrl-C, occur only in the main thread.
             if self._thread is None and must_propagate(error):
                 raise
             self._has_failed = True
             reason = str(error) if isinstance(error, _Late) else describe_error(error)
             log.warning(
-                "logging: %s failed in %s(): %s. It is not called again; the job continues without "
-                "it, and a resumed job opens it again",
+                "logging: %s failed in %s(): %s. The job continues without this logger; a resumed "
+                "job opens it again",
                 self._name,
                 name,
                 reason,
@@ -112,7 +112,7 @@ class GuardedLogger(Logger):
 
 
 class _Late(Exception):
-    """A call did not return within the deadline."""
+    """Raised if a call did not return within the deadline."""
 
 
 class _CallThread:

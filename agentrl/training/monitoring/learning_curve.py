@@ -55,7 +55,10 @@ def draw_curve(run: Path) -> Path | None:
     if not curves:
         return None
     if find_spec("matplotlib") is None:
-        log.info("no learning curve: install matplotlib (pip install 'agentrl-screens[plot]')")
+        log.info(
+            "the learning curve was not drawn because matplotlib is not installed; run: pip "
+            "install 'agentrl-screens[plot]'"
+        )
         return None
     with _fonts_for_any_name():
         figure = plot_curves(curves)
@@ -67,14 +70,14 @@ def draw_curve(run: Path) -> Path | None:
 
 @contextmanager
 def _fonts_for_any_name() -> Iterator[None]:
-    """Use installed fonts that have the characters of Chinese, Japanese and Korean names."""
+    """Use installed fonts that cover Chinese, Japanese and Korean names."""
     import matplotlib
     from matplotlib.font_manager import get_font_names
 
     installed = set(get_font_names())
     families = [*matplotlib.rcParams["font.family"], *(f for f in _CJK_FONTS if f in installed)]
     with matplotlib.rc_context({"font.family": families}), warnings.catch_warnings():
-        # No warning is needed: without such a font, the image shows a box for the character.
+        # Ignore the warning: without such a font, the image shows a box for the character.
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
         yield
 

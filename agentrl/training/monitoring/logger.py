@@ -34,7 +34,7 @@ class Logger(ABC):
     """The command that installs the library; `pip install LIBRARY` if empty."""
 
     def __init__(self, run: Path, amounts: PlannedWork) -> None:
-        """Keep nothing."""
+        """Do nothing; subclasses may open files or connections."""
 
     @abstractmethod
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
@@ -97,14 +97,14 @@ def check_loggers(entries: Sequence[Any]) -> list[tuple[type[Logger], LoggerConf
             install = cls.install or f"pip install {cls.library}"
             raise ConfigError(
                 f"logging: {cls.library} is not installed. Install it with {install}, or write "
-                f"'{config.name}?' to skip it where it is missing."
+                f"'{config.name}?' to skip this logger where {cls.library} is missing."
             )
         try:
             inspect.signature(cls).bind(None, None, **config.kwargs)
         except TypeError as error:
             raise ConfigError(
                 f"logging: {config.name} does not accept kwargs={config.kwargs}: {error}. Its "
-                "constructor takes `run` and `amounts`, then the names in kwargs"
+                "constructor must take `run` and `amounts`, followed by the names in kwargs"
             ) from None
         found.append((cls, config))
     return found
@@ -114,7 +114,7 @@ def check_logins(entries: Sequence[Any]) -> list[str]:
     """Check that all installed loggers can log in, without contacting a server.
 
     Returns:
-        Assumptions that only a server can confirm, one text per logger.
+        Assumptions that only a server can confirm, as strings.
 
     Raises:
         ConfigError: see `Logger.check_login`.
@@ -139,8 +139,8 @@ def open_loggers(
     try:
         for cls, config in check_loggers(entries):
             opened.append(open_one(cls, config, run, amounts))
-    # Close the loggers that are already open: they hold files and connections.
     except BaseException:
+        # The loggers that are already open have open files and connections.
         for logger in opened:
             logger.close()
         raise

@@ -15,13 +15,13 @@ from agentrl.text import pluralize
 _POLL_INTERVAL_S = 0.5
 _START_INTERVAL_S = 1.0
 _BASIS_SHARE, _BASIS_S = 0.25, 60.0
-"""A stage's time is extrapolated once this share or time has passed: the first episodes end long
-after the start, then many end at once."""
+"""Share or time of a stage after which its duration is extrapolated, because the first episodes end
+long after the start, and then many end at once."""
 _GAMES = "evaluation"
 _AFTER = "evaluation after"
 
 OnProgress = Callable[[float, float, str], None]
-"""Takes the amount done, the total and a note."""
+"""Called with the amount done, the total and a note."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -132,7 +132,7 @@ def show_engine_start(engine: str, count: int, on_progress: OnProgress) -> Itera
             if over.wait(_START_INTERVAL_S):
                 return
 
-    # Use a thread, not a task: vLLM blocks the event loop if it starts in this process.
+    # Use a thread, not a task, because vLLM blocks the event loop if it starts in this process.
     reporting = threading.Thread(target=report, name="engine start", daemon=True)
     reporting.start()
     try:
@@ -152,7 +152,8 @@ async def show_progress(
     try:
         yield
     finally:
-        # Do not cancel the task: Python 3.11 may lose a cancellation when the wait just finished.
+        # Do not cancel the task, because Python 3.11 may lose a cancellation when the wait has just
+        # finished.
         over.set()
         await watcher
 

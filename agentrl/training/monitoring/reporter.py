@@ -142,10 +142,10 @@ class Reporter:
         try:
             draw_curve(self._run)
         except OSError as error:
-            log.warning("no learning curve: %s", error)
-        # A failure here must not hide how the run itself ended.
+            log.warning("the learning curve could not be drawn: %s", error)
         except Exception:
-            log.exception("no learning curve: drawing it failed")
+            # Don't raise: a failure here must not hide how the run itself ended.
+            log.exception("the learning curve could not be drawn")
 
     def _log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         numbers = {key: float(value) for key, value in metrics.items()}

@@ -53,7 +53,8 @@ class ResourceUsage:
             rows = [[float(cell) for cell in line.split(",")] for line in asked.stdout.splitlines()]
             busy, used = zip(*rows, strict=True)
         except (OSError, subprocess.SubprocessError, ValueError):
-            # Do not retry: the command would fail at each step, perhaps only at its deadline.
+            # Do not retry, because the command would fail at each step, perhaps only at its
+            # deadline.
             self._gpu_command = None
             return {}
         return {

@@ -99,19 +99,19 @@ class RunningAudit:
         _, accepted, rejected = self._shares()
         reward, truth = settings.reward, settings.truth
         for found, key, what in (
-            (accepted, "max_false_accept", f"failed by {truth} are accepted by {reward}"),
-            (rejected, "max_false_reject", f"succeeded by {truth} are rejected by {reward}"),
+            (accepted, "max_false_accept", f"{truth} rates as failures are accepted by {reward}"),
+            (rejected, "max_false_reject", f"{truth} rates as successes are rejected by {reward}"),
         ):
             bound = getattr(settings, key)
             if bound is None or found.low is None or found.of < settings.min_episodes:
                 continue
-            # Require the whole interval to exceed the bound: a few unlucky episodes must not stop
-            # a job.
+            # Require the whole interval to exceed the bound, so that a few unlucky episodes do not
+            # stop a job.
             if found.low > bound:
                 return (
-                    f"{found.count} of {found.of} episodes that {what}: {found.share:.1%}, 95% "
+                    f"{found.count} of {found.of} episodes that {what} ({found.share:.1%}, 95% "
                     f"interval {found.low:.1%} to {found.high:.1%}, all above reward_audit.{key}="
-                    f"{bound:g}"
+                    f"{bound:g})"
                 )
         return None
 
@@ -124,7 +124,7 @@ class RunningAudit:
         self.save()
         self._counts.clear()
         return UnreliableReward(
-            f"stopped before training on step {step}: the reward is wrong too often. {why}. "
+            f"stopped before training on step {step} because the reward is wrong too often: {why}. "
             f"Look at the cases (agentrl view {self._run}), correct the reward, and resume the "
             "run, which starts a new audit"
         )

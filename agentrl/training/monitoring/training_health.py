@@ -1,8 +1,8 @@
 """Health checks for training failures that the usual curves do not show.
 
-Each check logs a metric at every step, `watch/<name>`, which is 1 while its sign is present, and
-warns when the sign appears. Means over the last `WINDOW` steps are compared with means over the
-first.
+Each check logs a metric at every step, `watch/<name>`, which is 1 while its warning sign is
+present, and logs a warning when the sign appears. Means over the last `WINDOW` steps are compared
+with means over the first `WINDOW` steps.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ _MISMATCH = (10.0, 1e-3)
 _DEAD = 0.9
 """Share of groups with zero advantage."""
 _MATCHED = 0.3
-"""Share of turns that share their state with another turn, below which comparing turns at equal
+"""Share of turns that share their state with another turn; below this, comparing turns at equal
 states is of little use."""
 _FULL = 0.1
 """Share of episodes truncated by `rollout.max_context`."""
@@ -35,7 +35,7 @@ _MAX_MISMATCH = 0.1
 """Mean difference of the engine's and the learner's log-probabilities, in nats per token. Rounding
 to bfloat16 explains a hundredth of it; more means that weights or prompts differ."""
 _UNREADABLE = 0.9
-"""Share of a model's turns without a valid action, beyond which little can be learned."""
+"""Share of a model's turns without a valid action; above this, little can be learned."""
 
 Numbers = Mapping[str, float]
 
@@ -96,13 +96,13 @@ class HealthChecks:
         # Fine-tuning, which has no reward, is meant to lower entropy.
         if self._windows("train/reward") is None:
             return None
-        # The policy has become more confident, but also better.
+        # If the reward has risen, the policy has become more confident because it is better.
         if self._rise("train/reward") > 0:
             return None
         return (
-            f"entropy collapse: from {entropy[0]:.3g} to {entropy[1]:.3g} nats per token, while "
-            "the reward did not rise. Try a lower optim.lr, algorithm.entropy_coefficient, or "
-            "algorithm.kl.add_to=loss"
+            f"entropy collapse: the entropy fell from {entropy[0]:.3g} to {entropy[1]:.3g} nats "
+            "per token, but the reward did not rise. Try a lower optim.lr, "
+            "algorithm.entropy_coefficient, or algorithm.kl.add_to=loss"
         )
 
     def _repetition(self) -> str | None:
@@ -110,9 +110,9 @@ class HealthChecks:
         if share is None or share[1] < max(_REPEATED, 2 * share[0]):
             return None
         return (
-            f"repetition: {share[1]:.0%} of the replies' 4-grams are repeated (at first "
-            f"{share[0]:.0%}). Try a lower optim.lr, algorithm.kl.add_to=loss, or a penalty on "
-            "long replies (algorithm.overlong.buffer)"
+            f"repetition: {share[1]:.0%} of the 4-grams in replies occur earlier in the same reply "
+            f"({share[0]:.0%} at the start). Try a lower optim.lr, algorithm.kl.add_to=loss, or a "
+            "penalty on long replies (algorithm.overlong.buffer)"
         )
 
     def _hacking(self) -> str | None:
@@ -125,13 +125,13 @@ class HealthChecks:
         then, now = rewards[max(0, at - WINDOW) : at], rewards[-WINDOW:]
         if len(later) < 2 or not then or fmean(now) <= fmean(then):
             return None
-        # Require two falls in a row: a single fall is within the noise of an evaluation.
+        # Require two consecutive falls, because a single fall is within the noise of an evaluation.
         if later[-1] >= later[-2] or later[-2] >= best:
             return None
         return (
-            f"the training reward rises ({fmean(then):.3g} to {fmean(now):.3g}) while the reward "
-            f"on held-out seeds falls ({best:.3g} to {later[-1]:.3g}): possible reward hacking. "
-            "agentrl view shows what the policy does"
+            f"possible reward hacking: the training reward rose from {fmean(then):.3g} to "
+            f"{fmean(now):.3g}, but the reward on held-out seeds fell from {best:.3g} to "
+            f"{later[-1]:.3g}. Use agentrl view to see what the policy does"
         )
 
     def _length(self) -> str | None:
@@ -139,8 +139,8 @@ class HealthChecks:
         if tokens is None or 1 / _DRIFTED < tokens[1] / max(1e-9, tokens[0]) < _DRIFTED:
             return None
         return (
-            f"mean reply length changed from {tokens[0]:.0f} to {tokens[1]:.0f} tokens: check "
-            "whether the reward intends that"
+            f"the mean reply length changed from {tokens[0]:.0f} to {tokens[1]:.0f} tokens; check "
+            "whether your reward is meant to encourage this"
         )
 
     def _format(self) -> str | None:
@@ -155,8 +155,8 @@ class HealthChecks:
         if total <= 0 or form < _FORMAT * total or self._rise("train/success") > 0:
             return None
         return (
-            f"the reward rose by {total:.3g}, of which {form:.3g} comes from format rewards: the "
-            "policy learned the format of an answer, but not to solve the task"
+            f"the reward rose by {total:.3g}, of which {form:.3g} comes from format rewards; the "
+            "policy is learning the answer format but not the task"
         )
 
     def _mismatch(self) -> str | None:
@@ -165,9 +165,9 @@ class HealthChecks:
         if nats is None or nats[1] < max(least, times * nats[0]):
             return None
         return (
-            f"engine and learner drift apart: {nats[0]:.2g} to {nats[1]:.2g} nats per token. "
-            "algorithm.importance_correction.kind=token_truncate corrects for it by importance "
-            "weights"
+            "engine and learner are drifting apart: their KL divergence grew from "
+            f"{nats[0]:.2g} to {nats[1]:.2g} nats per token. Set "
+            "algorithm.importance_correction.kind=token_truncate to correct for it"
         )
 
     def _zero_advantage_groups(self) -> str | None:
@@ -175,9 +175,9 @@ class HealthChecks:
         if len(shares) < WINDOW or fmean(shares) <= _DEAD:
             return None
         return (
-            f"{fmean(shares):.0%} of the groups have equal rewards and give no learning signal: "
-            "the tasks are too easy or too hard for this policy. "
-            "algorithm.sampling.filter_groups=true replaces such groups"
+            f"in {fmean(shares):.0%} of the groups all rewards are equal, so they give no learning "
+            "signal; the tasks are too easy or too hard for this policy. Set "
+            "algorithm.sampling.filter_groups=true to replace such groups"
         )
 
     def _lone_states(self) -> str | None:
@@ -187,8 +187,8 @@ class HealthChecks:
             return None
         return (
             f"only {fmean(shares):.0%} of the turns share their state with another turn of their "
-            "group, and the algorithm compares no others by state. Use algorithm.name=grpo, which "
-            "compares whole episodes, or a coarser state key (env.state_key)"
+            "group, but the algorithm compares turns at equal states. Use algorithm.name=grpo, "
+            "which compares whole episodes, or a coarser state key (env.state_key)"
         )
 
     def _context_full(self) -> str | None:
@@ -196,9 +196,9 @@ class HealthChecks:
         if len(shares) < WINDOW or fmean(shares) <= _FULL:
             return None
         return (
-            f"{fmean(shares):.0%} of the episodes end because their context is full, with the "
-            "reward that they have by then. Raise rollout.max_context, or shorten what a prompt "
-            "holds (env.history=window:4, model.max_pixels)"
+            f"{fmean(shares):.0%} of the episodes were truncated because their context was full, "
+            "and keep the reward up to that point. Raise rollout.max_context, or shorten the "
+            "prompts (env.history=window:4, model.max_pixels)"
         )
 
 
@@ -218,7 +218,7 @@ _CHECKS: Mapping[str, Callable[[HealthChecks], str | None]] = {
 def repetition_share(replies: Iterable[Sequence[int]]) -> float:
     """Return the share of n-grams of four tokens that occur earlier in the same reply.
 
-    0 without any n-gram.
+    0 if there are no n-grams.
     """
     total = repeated = 0
     for reply in replies:
@@ -232,7 +232,7 @@ def mismatch_warning(step: int, learned: Mapping[str, float]) -> str | None:
     """Warn if engine and learner assign different log-probabilities to the same tokens.
 
     Returns:
-        A sentence for the user; None if nothing was compared, or engine and learner agree.
+        A message for the user; None if nothing was compared, or engine and learner agree.
     """
     mean = learned.get("mismatch_k1")
     if mean is None or abs(mean) <= _MAX_MISMATCH:
@@ -240,23 +240,23 @@ def mismatch_warning(step: int, learned: Mapping[str, float]) -> str | None:
     return (
         f"step {step}: log-probabilities of engine and learner differ by {mean:.3g} nats per token "
         f"on average (expected: at most {_MAX_MISMATCH:g}; largest: "
-        f"{learned.get('mismatch_max', mean):.3g}): the tokens being trained on were not sampled "
-        "from this policy. Compare with rollout.engine=hf."
+        f"{learned.get('mismatch_max', mean):.3g}), so the tokens being trained on were not "
+        "sampled from this policy. Compare with rollout.engine=hf."
     )
 
 
 def invalid_replies_warning(metrics: Mapping[str, float]) -> str | None:
-    """Warn about a model whose replies hardly ever contain a valid action.
+    """Warn if a model's replies hardly ever contain a valid action.
 
     Returns:
-        A sentence for the user; None if enough replies are valid.
+        A message for the user; None if enough replies are valid.
     """
     share = metrics.get("unreadable", 0.0)
     if share < _UNREADABLE:
         return None
     return (
         f"{share:.0%} of the model's replies contain no valid action, and groups in which every "
-        "episode fails give no learning signal. More warm_start.steps, a larger "
-        "rollout.max_new_tokens or clearer instructions (env.prompt, env.translator_kwargs) may "
-        "help; agentrl view shows the replies"
+        "episode fails give no learning signal. Look at the replies (agentrl view), and try more "
+        "warm_start.steps, a larger rollout.max_new_tokens or clearer instructions (env.prompt, "
+        "env.translator_kwargs)"
     )

@@ -58,7 +58,7 @@ def build_training_samples(
         groups: scored episodes, by group.
         algorithm: computes the advantages.
         score_tokens: `Learner.score_tokens`; called only if the algorithm requires scores.
-        max_new_tokens: limit of a reply.
+        max_new_tokens: maximum number of tokens of a reply.
         version: version of the weights to be updated.
         seed: seed of `algorithm.resample`.
         greedy: the greedy policy's return on each group's seed, if the algorithm requires it.
@@ -254,7 +254,7 @@ def _resampled(
             return samples
         allowed = [index for index, is_valid in enumerate(valid) if is_valid]
         if wrong := [index for index in drawn if index not in allowed]:
-            raise ValueError(f"it returns {wrong[0]}, but the valid episodes are {allowed}")
+            raise ValueError(f"it returned {wrong[0]}, but the valid episodes are {allowed}")
     return [
         replace(sample, episode=index)
         for index, episode in enumerate(drawn)

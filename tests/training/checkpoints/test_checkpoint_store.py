@@ -107,7 +107,7 @@ def test_a_save_on_a_full_disk_removes_what_it_wrote(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"step": 3}, "has step 3, but its folder is step 2"),
+        ({"step": 3}, "has step 3, but its folder has step 2"),
         ({"step": True}, "has no step"),
         ({"best": "high"}, "best='high' is not a number"),
         ({"kl_coefficient": [1]}, r"kl_coefficient=\[1\] is not a number"),

@@ -158,7 +158,7 @@ def test_the_backward_pass_on_the_cpu_is_refused_before_any_work():
 def test_an_attention_of_its_own_is_refused_and_left_alone_by_auto(tiny_vlm):
     model = load_model(tiny_vlm)
     model._supports_attention_backend = False
-    with pytest.raises(ConfigError, match="'qwen2_5_vl_text' has an attention of its own"):
+    with pytest.raises(ConfigError, match="'qwen2_5_vl_text' has a custom attention"):
         flex_attention.prepare(model, "flex", CPU)
     assert not flex_attention.prepare(model, "auto", torch.device("cuda"))
 

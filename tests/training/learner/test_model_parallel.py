@@ -225,10 +225,10 @@ SIZES = {
         ("gemma3_text", 2, 1, None),
         ("qwen3_moe", 2, 4, None),
         ("gpt2", 2, 1, "has no plan for models of the family 'gpt2'"),
-        ("mixtral", 2, 1, "the experts of models of the family 'mixtral' are not divided"),
+        ("mixtral", 2, 1, "does not divide the experts of models of the family 'mixtral'"),
         ("qwen3_moe", 2, 1, "set train.expert_parallel to 2 or a multiple"),
         ("qwen3_moe", 1, 3, "must divide the model's 8 experts"),
-        ("llama", 4, 1, "must divide the model's 2 heads of keys and values"),
+        ("llama", 4, 1, "must divide the model's 2 key-value heads"),
     ],
 )
 def test_what_can_be_divided_depends_on_the_family_and_sizes(

@@ -133,7 +133,7 @@ def test_a_logger_of_the_user_s_gets_its_arguments(tmp_path: Path) -> None:
     ("entry", "reason"),
     [
         ({"name": CSV_LOGGER, "kwargs": {"digit": 2}}, "does not accept kwargs={'digit': 2}"),
-        (f"{__name__}:NoArguments", "constructor takes `run` and `amounts`, then the names"),
+        (f"{__name__}:NoArguments", "constructor must take `run` and `amounts`, followed by"),
         ({"kwargs": {"digits": 2}}, "must be a name, or {name: "),
         ({"name": "file", "kwarg": {}}, "must be a name, or {name: "),
         (3, "3 must be a name"),
@@ -640,7 +640,7 @@ def test_a_curve_that_cannot_be_written_is_one_line(
     (tmp_path / "curve.png").mkdir()
     run_a_job(tmp_path, ["file"])
     (record,) = caplog.records
-    assert record.getMessage().startswith("no learning curve: ")
+    assert record.getMessage().startswith("the learning curve could not be drawn")
     assert record.exc_info is None
 
 

@@ -50,7 +50,7 @@ def test_a_bound_is_broken_when_the_whole_interval_is_above_it(tmp_path):
     assert all(above == broken for above, broken in seen)
     assert len(seen) == 4
     why = str(audit.stop(4, audit.broken()))
-    assert "8 of 80 episodes that failed by success are accepted by reward: 10.0%" in why
+    assert "8 of 80 episodes that success rates as failures are accepted by reward (10.0%" in why
     assert "5.2% to 18.5%, all above reward_audit.max_false_accept=0.05" in why
     report = json.loads((tmp_path / "audits" / "training.json").read_text())
     assert report["false_accepts"]["count"] == 8
@@ -71,7 +71,7 @@ def test_rejected_successes_have_a_bound_of_their_own(tmp_path):
     metrics = audit.add_step(1, audit.verdicts(step(1, 30, 100, won=True)))
     assert (metrics["false_reject"], metrics["agreement"]) == (0.3, 0.7)
     assert "false_accept" not in metrics
-    assert "succeeded by success are rejected by reward/judge" in audit.broken()
+    assert "success rates as successes are rejected by reward/judge" in audit.broken()
 
 
 def test_old_episodes_leave_the_window_so_that_late_hacking_shows(tmp_path):

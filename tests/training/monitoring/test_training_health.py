@@ -55,15 +55,15 @@ def test_states_that_no_siblings_share_are_reported_where_they_are_compared():
     ("name", "later", "words"),
     [
         ("collapse", {"learner/entropy": 0.01}, "from 0.5 to 0.01 nats"),
-        ("repetition", {"rollout/repetition": 0.8}, "of the replies' 4-grams are repeated"),
+        ("repetition", {"rollout/repetition": 0.8}, "of the 4-grams in replies occur earlier"),
         ("length", {"rollout/tokens_per_turn": 60.0}, "from 20 to 44 tokens"),
         ("length", {"rollout/tokens_per_turn": 8.0}, "from 20 to 8 tokens"),
         ("format", {"train/reward": 2.0, "train/reward/format": 1.5}, "comes from format rewards"),
-        ("mismatch", {"learner/mismatch_k3": 0.05}, "engine and learner drift apart: 0.0001 to"),
+        ("mismatch", {"learner/mismatch_k3": 0.05}, "their KL divergence grew from 0.0001 to"),
         (
             "zero_advantage_groups",
             {"learner/zero_advantage_groups": 1.0},
-            "100% of the groups have equal rewards",
+            "in 100% of the groups all rewards are equal",
         ),
     ],
 )
@@ -107,7 +107,7 @@ def test_full_contexts_are_reported():
         signs, words = checks.check_step(FINE | {"rollout/context_full": 0.25})
     assert signs["watch/context_full"] == 1.0
     assert words == [words[0]]
-    assert words[0].startswith("25% of the episodes end because their context is full")
+    assert words[0].startswith("25% of the episodes were truncated because their context was full")
 
 
 def test_few_steps_or_missing_metrics_raise_no_warning():

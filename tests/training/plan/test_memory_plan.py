@@ -378,7 +378,7 @@ def test_a_dry_run_plans_the_memory_of_the_gpus_that_are_there(
         (["train.rank=2"], "train.rank"),
         (
             ["rollout.engine_kwargs.tensor_parallel_size=two"],
-            "tensor_parallel_size must be a whole",
+            "tensor_parallel_size must be a",
         ),
         (["train.ranks=3", "rollout.place=together"], "each rank needs a GPU"),
         (["--gpus", "3", "train.tensor_parallel=3"], "must divide the model's 4 attention heads"),

@@ -53,10 +53,12 @@ def test_a_job_stops_when_its_judge_breaks_the_bound_and_can_be_resumed(tmp_path
         ]  # fmt: skip
         assert cli.run(["train", str(EXAMPLE), *settings]) == 1
         error, run = capsys.readouterr().err, tmp_path / "run"
-        found = re.search(r"stopped before training on step (\d+): the reward is wrong", error)
+        found = re.search(
+            r"stopped before training on step (\d+) because the reward is wrong", error
+        )
         assert re.search(
-            r"UnreliableReward: .* (\d+) of \d+ episodes that failed by right are accepted by "
-            r"reward: .*%, 95% interval .* above reward_audit.max_false_accept=0.05",
+            r"UnreliableReward: .* (\d+) of \d+ episodes that right rates as failures are accepted "
+            r"by reward .*%, 95% interval .* above reward_audit.max_false_accept=0.05",
             error,
         )
         last = int(found[1]) - 1

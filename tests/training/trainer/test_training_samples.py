@@ -110,11 +110,10 @@ def test_kl_in_the_reward_lowers_the_advantage_of_diverging_tokens(make_learner,
     ],
 )
 def test_stale_tokens_are_in_no_loss(make_learner, groups, changes):
-    learner = make_learner(job(max_staleness=1, **changes))
+    config = job(max_staleness=1, **changes)
+    learner = make_learner(config)
     for version, stale in ((1, 0.0), (2, 1.0)):
-        built = step_samples(
-            groups, learner._settings, learner.score_tokens, version=version, seed=1
-        )
+        built = step_samples(groups, config, learner.score_tokens, version=version, seed=1)
         assert built.metrics["stale"] == stale
         metrics = learner.update(built.samples)
         assert metrics["optimizer_steps"] == 1 - stale
@@ -165,7 +164,7 @@ def test_only_a_valid_episode_can_be_drawn(groups, monkeypatch, index):
     config = job("pf_ppo")
     kind = type(load_algorithm(config.algorithm))
     monkeypatch.setattr(kind, "resample", lambda *arguments: [0, index])
-    with pytest.raises(LearnerError, match=rf"pf_ppo: resample\(\) fails.* returns {index}, but"):
+    with pytest.raises(LearnerError, match=rf"pf_ppo: resample\(\) fails.* returned {index}, but"):
         step_samples(groups, config, scored, version=0, seed=1)
 
 

@@ -32,7 +32,7 @@ def check_layers(settings: Any) -> None:
 
 
 def is_causal(settings: Any) -> bool:
-    """Whether a row of one sequence needs no mask: all layers are causal, without window or cap."""
+    """Whether one sequence per row needs no mask: causal layers only, without window or cap."""
     return _window(settings) is None and getattr(settings, "attn_logit_softcapping", None) is None
 
 

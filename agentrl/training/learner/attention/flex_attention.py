@@ -49,8 +49,8 @@ def prepare(
     if not (model._supports_attention_backend and model._supports_sdpa):
         if attention == "flex":
             raise ConfigError(
-                f"model.attention=flex: {settings.model_type!r} has an attention of its own; set "
-                "model.attention=auto"
+                f"model.attention=flex: {settings.model_type!r} has a custom attention that cannot "
+                "be replaced; set model.attention=auto"
             )
         return False
     if settings._attn_implementation == "eager":

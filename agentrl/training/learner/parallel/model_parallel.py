@@ -94,13 +94,11 @@ def check(policy: nn.Module, model_adapter: ModelAdapter, tensor: int, experts: 
         )
     if model.ep_plan and experts == 1:
         raise ConfigError(
-            f"train.tensor_parallel={tensor}: the experts of {family} are not divided by tensors; "
-            f"set train.expert_parallel to {tensor} or a multiple of it"
+            f"train.tensor_parallel={tensor}: tensor parallelism does not divide the experts of "
+            f"{family}; set train.expert_parallel to {tensor} or a multiple of it"
         )
     _check_divides("train.tensor_parallel", tensor, settings.num_attention_heads, "attention heads")
-    _check_divides(
-        "train.tensor_parallel", tensor, settings.num_key_value_heads, "heads of keys and values"
-    )
+    _check_divides("train.tensor_parallel", tensor, settings.num_key_value_heads, "key-value heads")
     _check_divides(
         "train.tensor_parallel", tensor, settings.intermediate_size, "intermediate features"
     )
@@ -114,7 +112,7 @@ def _check_divides(key: str, value: int, count: int, what: str) -> None:
 def _tensor_plan(policy: nn.Module, model_adapter: ModelAdapter) -> dict[str, str]:
     """Map each kind of module, named with `*` for numbers, to its style; empty without a plan."""
     model: Any = policy
-    # Do not divide the output head: it may be tied, and computes only sampled positions.
+    # Do not divide the output head, which may be tied and computes only sampled positions.
     plan = {n: style for n, style in model_adapter.tensor_plan(policy).items() if _LAYER in f".{n}"}
     experts = tuple(model.ep_plan)
     plan = {name: style for name, style in plan.items() if not name.startswith(experts)}
@@ -155,5 +153,6 @@ def _parts(module: nn.Module, style: str) -> Iterator[nn.Module]:
         return
     adapted: Any = module
     yield adapted.base_layer
-    # The adapter's other matrix is replicated: the dimension to divide is the adapter's rank.
+    # The adapter's other matrix is replicated, because the dimension that would be
+    # divided is the adapter's rank.
     yield (adapted.lora_B if style.startswith("colwise") else adapted.lora_A)["default"]

@@ -123,7 +123,7 @@ class ConsoleDisplay(Logger):
             self._eta.stepped(step)
             self._trained, self._note = True, ""
             self._refresh()
-        # Warm start steps are so short that a line for each would flood the output.
+        # Warm start steps are so short that one line per step would flood the output.
         elif not self._is_due():
             return
         numbers = "  ".join(f"{name} {value}" for name, value in headline(metrics))

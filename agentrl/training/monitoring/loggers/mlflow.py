@@ -53,4 +53,4 @@ class MLflowLogger(Logger):
         server = os.environ.get("MLFLOW_TRACKING_URI", "")
         if not server.startswith(("http", "databricks")):
             return []
-        return [f"whether MLFLOW_TRACKING_URI={server} can be reached and logged in to"]
+        return [f"whether MLFLOW_TRACKING_URI={server} can be reached and accepts the login"]
