@@ -48,7 +48,6 @@ COMPOSED = {
     "agentrl/viewer/episode_search.py": 2,
     "virtual_phone/commands/toybox/text_programs.py": 1,
     # A run of blanks, or one separator with the blanks around it.
-    "virtual_phone/commands/builtins.py": 2,
     # A shell's or grep's own pattern, which its author may make as slow as they like.
     "virtual_phone/commands/toybox/grep.py": 2,
     "virtual_phone/shell/field_splitting.py": 1,

@@ -90,7 +90,7 @@ def test_stacked_gray_frames_are_several_images(layout: str) -> None:
 
 def test_brightness_out_of_range_is_an_error_instead_of_white() -> None:
     translator = SpaceTranslator(Discrete(2), image_layout="hwc")
-    with pytest.raises(ConfigError, match=r"from 0 to 255, beyond 0 to 1: .*image_range"):
+    with pytest.raises(ConfigError, match=r"from 0 to 255, outside 0 to 1; set .*image_range"):
         translator.to_observation(FIRST.astype(np.float32), {})
 
 

@@ -52,7 +52,7 @@ def test_the_capabilities_of_built_in_engines_are_consistent(name):
     [
         ("/ (sampling.temperature or 1.0)", "", checks.check_replies, "log-probabilities differ"),
         ("logits[list(adapter.banned_token_ids)] = -torch.inf", "", checks.check_replies, "differ"),
-        (", generator=generator", "", checks.check_replies, "another order"),
+        (", generator=generator", "", checks.check_replies, "a different order"),
         ("*sampling.stop_token_ids", "", checks.check_replies, "does not end at the first"),
         ("< sampling.max_new_tokens", "<= 8", checks.check_replies, "9 tokens"),
         ("check_header(self._model, path)", "pass", checks.check_weights, "lacks a weight"),

@@ -109,7 +109,7 @@ def wrong_with(config, what, deadline_s=60.0):
         (
             {"map_nmae": "8x8"},
             "env.kwargs.map_nmae: FrozenLake-v1 does not accept this argument",
-            "names",
+            "correct what",
         ),
         ({"map_name": "9x9"}, "with env.kwargs={'map_name': '9x9'}: KeyError: ", "env.kwargs"),
     ],

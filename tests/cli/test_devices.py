@@ -146,7 +146,7 @@ def test_a_phone_is_disconnected(
         ("127.0.0.1:1", "123456", "Failed: |is too old to pair"),
         ("127.0.0.1:1", "12345", "must have six digits"),
         ("127.0.0.1:1", "$(id)a", "must have six digits"),
-        ("phone", "123456", "not HOST:PORT"),
+        ("phone", "123456", "must have the form HOST:PORT"),
         ("8.8.8.8:1", "123456", "public address"),
     ],
 )
@@ -169,7 +169,10 @@ def test_an_address_is_connected_or_refused(
 ) -> None:
     adb_server.disconnect(serial)
     assert said(capsys, "connect", serial).startswith(f"{serial} is ready\n")
-    for address, words in (("phone", "not HOST:PORT"), ("8.8.8.8:5555", "public address")):
+    for address, words in (
+        ("phone", "must have the form HOST:PORT"),
+        ("8.8.8.8:5555", "public address"),
+    ):
         assert cli.run(["devices", "connect", address]) == 2
         assert words in capsys.readouterr().err
     assert cli.run(["devices", "connect", "adb-NONE-x7Qa1f._adb-tls-connect._tcp"]) == 1

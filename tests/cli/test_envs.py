@@ -45,10 +45,14 @@ def test_check_accepts_an_environment_of_gymnasium(capsys) -> None:
         (["FrozenLak-v1"], 1, "did you mean"),
         (["FrozenLake-v1", "env.kwarg.map=1"], 2, "kwarg"),
         ([f"{Path(__file__).parents[2]}/configs/sokobann.yaml"], 2, "did you mean 'sokoban.yaml'"),
-        (["no_such.yaml"], 2, "no such configuration; agentrl init no_such.yaml writes one\n"),
+        (
+            ["no_such.yaml"],
+            2,
+            "no such configuration; create one with: agentrl init no_such.yaml\n",
+        ),
         (["sokobann.yaml"], 2, "no such configuration (did you mean 'sokoban'?)\n"),
-        (["nope.yaml"], 2, "no such configuration; agentrl init nope.yaml writes one\n"),
-        (["no_such/job.yaml"], 2, "agentrl init no_such/job.yaml writes one\n"),
+        (["nope.yaml"], 2, "no such configuration; create one with: agentrl init nope.yaml\n"),
+        (["no_such/job.yaml"], 2, "create one with: agentrl init no_such/job.yaml\n"),
     ],
 )
 def test_check_reports_mistakes(capsys, arguments, code, message) -> None:

@@ -31,7 +31,7 @@ def test_episodes_lists_and_filters(run_folder: Path, capsys: pytest.CaptureFixt
     assert "1 void of 2 (50.0%): 1 x [bold]gone" in output
     assert cli.run(["episodes", str(run_folder), "--label", "unknown"]) == 0
     output = capsys.readouterr().out
-    assert "No episode matches" in output
+    assert "No episodes match" in output
     assert "label='unknown': no episode has this label. Labels: " in output
     assert cli.run(["episodes", str(run_folder), "--outcome", "terminated"]) == 0
     output = capsys.readouterr().out

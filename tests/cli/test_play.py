@@ -91,7 +91,7 @@ def test_the_run_folder_has_the_given_name(monkeypatch, capsys, tmp_path) -> Non
     assert recorded(tmp_path)
     assert [folder.name for folder in tmp_path.iterdir()] == ["mine"]
     assert play(monkeypatch, "down\n\n", *arguments) == 2
-    assert "mine exists" in capsys.readouterr().err
+    assert "mine already exists" in capsys.readouterr().err
 
 
 def test_an_episode_that_is_stopped_early_is_recorded(monkeypatch, capsys, tmp_path) -> None:

@@ -32,11 +32,11 @@ def test_piped_output_has_no_frames_and_its_full_width(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("COLUMNS", "38")
     assert cli.run(command) == 0
     piped = capsys.readouterr().out
     assert not re.search(r"[\u2500-\u257f…]|\x1b| $", piped, re.MULTILINE)
-    assert max(map(len, piped.splitlines())) > 40
+    assert max(map(len, piped.splitlines())) > 38
 
 
 def test_a_record_or_error_of_any_length_is_cut(

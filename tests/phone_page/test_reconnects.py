@@ -82,7 +82,7 @@ def test_a_touch_whose_answer_is_lost_is_not_handled_twice(
     tab.tap(*BOTTOM)
     # Handled but not published: the page could not paint it.
     deadline = time.monotonic() + 30
-    while host._slot.handled < 2:
+    while host._connection.handled < 2:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert host.state()["touches"] == 0  # type: ignore[index]

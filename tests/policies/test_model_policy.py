@@ -133,7 +133,9 @@ async def test_a_scripted_reply_longer_than_the_models_is_a_config_error(encoder
     enough = ScriptedPolicy(Counter(), encoder, max_tokens=len(ids)).start_episode("play", 3)
     assert (await enough.answer(screen(0), {"turn": 0})).reply.token_ids == ids
     short = ScriptedPolicy(Counter(), encoder, max_tokens=len(ids) - 1).start_episode("play", 3)
-    with pytest.raises(ConfigError, match=f"max_new_tokens={len(ids) - 1}: .* {len(ids)} tokens"):
+    with pytest.raises(
+        ConfigError, match=f"max_new_tokens={len(ids) - 1} is too low; .* {len(ids)} tokens"
+    ):
         await short.answer(screen(0), {"turn": 0})
 
 

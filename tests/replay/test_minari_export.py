@@ -195,7 +195,7 @@ def test_frames_of_different_sizes_are_refused(tmp_path):
         with Recorder(tmp_path / "run", writer="frames") as recorder:
             shown = (recorder.frame(screen(1, width)),)
         record(tmp_path / "run", name, {"frames": shown}, final_frames=shown)
-    with pytest.raises(ConfigError, match=r"different sizes, (36x64|40x64) \(1\)"):
+    with pytest.raises(ConfigError, match=r"must have the same size.* (36x64|40x64) \(1\)"):
         minari_export.write(replay.open(tmp_path / "run"), tmp_path / "out-v0")
     record(tmp_path / "run", "words", {})
     with pytest.raises(ConfigError, match="some episodes have images and others do not"):
@@ -204,7 +204,7 @@ def test_frames_of_different_sizes_are_refused(tmp_path):
 
 def test_an_unusable_folder_is_refused(run, tmp_path, capsys):
     (tmp_path / "there-v0").mkdir()
-    for name, said in (("there-v0", "exists"), ("unnamed", "such as unnamed-v0")):
+    for name, said in (("there-v0", "exists"), ("unnamed", "for example unnamed-v0")):
         assert agentrl(["export", str(run), str(tmp_path / name), "--as", "minari"]) == 2
         assert said in capsys.readouterr().err
     (tmp_path / "file").touch()

@@ -150,7 +150,7 @@ def test_removed_episodes_stay_in_the_index_with_their_scores(run):
         ]
         assert [s.id for s in after if s.removed] == ["train0", "train1", "train2", "train3"]
     assert looking.version() > version
-    with pytest.raises(EpisodeRemoved, match="train1: this episode was pruned"):
+    with pytest.raises(EpisodeRemoved, match="train1: this episode was removed"):
         looking.episode("train1")
 
 

@@ -233,7 +233,11 @@ def _put(ctx: CommandContext, arguments: list[str], namespace: str) -> int:
 
 @command("agentrl")
 async def agentrl(ctx: CommandContext) -> int:
-    """`cmd agentrl dump | load`: print a snapshot as JSON; restore one, of any phone."""
+    """`cmd agentrl dump | load | seen`: snapshots and command history.
+
+    `dump` prints a snapshot as JSON; `load` restores one, of any phone. `seen` prints the last
+    commands run by the shell, oldest first, and clears the list.
+    """
     if ctx.arguments == ["dump"]:
         return ctx.print(json.dumps(snapshot.take(ctx.phone), ensure_ascii=False))
     if ctx.arguments == ["load"]:
@@ -242,4 +246,8 @@ async def agentrl(ctx: CommandContext) -> int:
         except (ValueError, RecursionError) as error:
             return ctx.fail(f"Error: invalid snapshot: {error}")
         return 0
+    if ctx.arguments == ["seen"]:
+        *seen, _ = ctx.phone.command_history
+        ctx.phone.command_history.clear()
+        return ctx.print(json.dumps(seen, ensure_ascii=False))
     return ctx.fail(f"Unknown command: {' '.join(ctx.arguments)}", 255)

@@ -240,7 +240,7 @@ async def test_an_unknown_model_is_reported_with_the_available_ones(server: Serv
         await start(at(server, model="qwen-7"))
     assert "rollout.endpoint.model='qwen-7'" in str(error.value)
     assert "did you mean 'qwen-7b'" in str(error.value)
-    assert "It has: 'qwen-7b', 'llama'" in str(error.value)
+    assert "It serves 'qwen-7b', 'llama'" in str(error.value)
 
 
 async def test_an_unlisted_model_that_answers_is_accepted(server: Server) -> None:
@@ -302,7 +302,7 @@ async def test_retry_after_is_respected(server: Server, started: RemoteEngine) -
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_retries_are_limited(server: Server, started: RemoteEngine, status: int) -> None:
     server.usual = lambda body: refusal(status, "not now")
-    with pytest.raises(EngineError, match=f"answers {status}: 'not now'"):
+    with pytest.raises(EngineError, match=f"returned status {status}: 'not now'"):
         await started.chat(ASKED, Sampling())
     assert len(server.asked) == 5
 
@@ -331,7 +331,7 @@ async def test_permanent_errors_are_not_retried(
     server: Server, started: RemoteEngine, status: int
 ) -> None:
     server.usual = lambda body: refusal(status, "no")
-    with pytest.raises(EngineError, match=f"answers {status}"):
+    with pytest.raises(EngineError, match=f"returned status {status}"):
         await started.chat(ASKED, Sampling())
     assert len(server.asked) == 1
 

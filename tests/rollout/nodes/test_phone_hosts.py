@@ -134,5 +134,5 @@ def test_hosts_without_a_cluster_are_refused_before_work_starts(monkeypatch):
     job = configuration.load("number_game", ["devices.hosts={10.0.0.1: 'virtual:2', b: null}"])
     assert job.devices.hosts == {"10.0.0.1": "virtual:2", "b": None}
     assert configuration.from_dict(job.to_dict()).devices.of_host("10.0.0.1").source == "virtual:2"
-    with pytest.raises(ConfigError, match=r"devices\.hosts: names nodes of a Ray cluster"):
+    with pytest.raises(ConfigError, match=r"devices\.hosts names nodes of a Ray cluster"):
         plan_training(job)

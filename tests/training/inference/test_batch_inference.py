@@ -16,8 +16,8 @@ from agentrl.errors import ConfigError, EndpointRefused
 from agentrl.policies.engines import remote_engine
 from agentrl.training.inference.batch_inference import PromptSource, journal_of
 from tests.data.rows import jpeg, png, write_jsonl
-from tests.data.test_chat_rows import SHARE_GPT
 from tests.data.test_contracts import EASYR1, LMM_R1_MESSAGE, R1V, TRL_BESIDE, VERL
+from tests.data.test_offline_rows import SHARE_GPT
 from tests.policies.completions_server import ok, refusal, reply, serving
 
 HERE = ["rollout.engine=hf", "rollout.launcher=local", "rollout.max_new_tokens=8"]

@@ -125,5 +125,5 @@ def test_what_cannot_be_compiled_is_refused(overrides, said):
 
 def test_a_missing_compiler_is_an_error_before_any_work(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(ConfigError, match="needs no-such-compiler, which is not installed"):
+    with pytest.raises(ConfigError, match="requires no-such-compiler, which is not installed"):
         plan_training(configuration.load("number_game", ["train.compile=true"]))

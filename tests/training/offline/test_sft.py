@@ -27,7 +27,7 @@ from agentrl.training.offline.offline_dataset import (
     encode_pair,
 )
 from tests.data.rows import picture, png, write_jsonl
-from tests.data.test_chat_rows import MS_SWIFT, SHARE_GPT, TRL
+from tests.data.test_offline_rows import MS_SWIFT, SHARE_GPT, TRL
 from tests.training.offline import jobs
 
 SMALL = [*jobs.SMALL, "optim.lr=3e-3", "sft.batch=4"]

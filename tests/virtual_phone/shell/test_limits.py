@@ -87,3 +87,9 @@ def test_top_lists_apps_and_programs() -> None:
     out = run("am start -n org.agentrl.probe/.Main; sleep 9 & top -b -n 1; kill $!", phone).out
     assert "org.agentrl.probe" in out
     assert "sleep 9" in out
+
+
+async def test_programs_keep_their_own_output_however_many_have_run() -> None:
+    phone = probe_phone()
+    for number in range(1, 1101):  # Bashkit's interpreters refuse the 1,001st program
+        assert (await run_later(f"seq {number} {number}", phone)).out == f"{number}\n"
