@@ -185,7 +185,9 @@ class AdbServer:
         if not re.fullmatch("[0-9]{6}", code):
             raise ConfigError(f"the pairing code must have six digits, got {code[:20]!r}")
         if not is_network_serial(address):
-            raise ConfigError(f"{address!r} is not HOST:PORT, such as 192.168.1.7:37123")
+            raise ConfigError(
+                f"{address!r} must have the form HOST:PORT, such as 192.168.1.7:37123"
+            )
         check_address(address, deadline, public=self.public)
         try:
             answer = self.query(f"host:pair:{code}:{address}", deadline).strip()
