@@ -5,8 +5,11 @@ from functools import lru_cache
 
 from virtual_phone.system.file_system import FileSystem, normalize_path
 
-_TOKEN = re.compile(r"\\(.?)|\[(!?)(\]?(?:\[:\w+:\]|[^]])*)\]|(\*+)|(.)", re.DOTALL)
-"""An escaped character, a bracket expression, stars, or another character."""
+_TOKEN = re.compile(r"\\(.?)|\[(!?)(\]?(?:\[:\w{1,9}:\]|[^]]){0,99})\]|(\*+)|(.)", re.DOTALL)
+"""An escaped character, a bracket expression, stars, or another character.
+
+Bracket expressions are limited: finding the end of each of many would take quadratic time.
+"""
 _CLASS = re.compile(r"\\?\[:(\w+):\\?\]")
 CLASSES = {
     "alpha": "a-zA-Z",
