@@ -43,7 +43,7 @@ _NUMBERED = re.compile(r"<image\s+(\d{1,3})>", re.ASCII)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Question:
+class QuestionRow:
     """The question in a row, with its images not loaded yet."""
 
     turns: tuple[ChatMessage, ...]
@@ -82,7 +82,7 @@ class QuestionReader:
         if "images" not in self.columns and "images" not in keys:
             self._numbered = numbered_image_columns(table)
 
-    def read(self, row: Row) -> Question:
+    def read(self, row: Row) -> QuestionRow:
         """Read the question of a row.
 
         Raises:
@@ -126,7 +126,7 @@ class QuestionReader:
             )
         if not turns[-1].text.strip():
             raise BadRow("its question is empty")
-        return Question(
+        return QuestionRow(
             turns=tuple(turns),
             images=shown["images"],
             options=options,
