@@ -69,7 +69,8 @@ def test_a_page_shows_how_far_a_long_run_has_been_read(serve, open_page, tmp_pat
     assert time.monotonic() - started < 3
     found = json.loads(body)
     assert (status, found["reading"], 0 <= found["share"] < 1) == (202, "metrics", True)
-    expect(page.get_by_role("figure", name="Reward")).to_be_visible()
+    figure = page.get_by_role("figure", name="Reward")
+    expect(figure).to_be_visible(timeout=120_000)  # when all is read, however slow the machine
     expect(page.get_by_text("Reading the metrics: ")).to_be_hidden()
     sections = json.loads(ask(served.url, "/api/run")[2])["sections"]
     assert sum(sections.values()) == METRICS + 10
