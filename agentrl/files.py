@@ -97,6 +97,7 @@ def move_into_place(partial: Path, path: Path) -> None:
         else:
             shutil.copyfile(partial, path)
             partial.unlink()
+        # A rename of synced files is durable by itself; a copy is not.
         for copy in (path, *path.rglob("*")):
             sync(copy)
 
@@ -126,6 +127,7 @@ def remove_partial_files(folder: Path, name: str | None = None) -> None:
 def is_alive(pid: int) -> bool:
     """Return whether a process with this id is running on this machine."""
     try:
+        # Signal 0 only asks; another user's process answers with PermissionError.
         os.kill(pid, 0)
     except ProcessLookupError:
         return False

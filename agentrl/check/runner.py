@@ -110,8 +110,7 @@ def findings_in_process(
         deadline_s: time limit of each finding.
         waiting: called repeatedly with the name of the running check and its seconds so far.
 
-    Raises:
-        Exception: any exception of the function itself.
+    An exception of the function itself is raised here.
     """
     context = get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)

@@ -327,6 +327,7 @@ class _Plan:
         return slots, slots
 
     def _apart(self) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
+        # What the user fixed decides the other number; with neither, ranks get about half.
         engines, ranks = self._engines, self._ranks
         if engines is None and ranks is None:
             ranks = self._ranks_for_half()
@@ -355,6 +356,7 @@ class _Plan:
         """Place engines, last node first, since ranks use the first; also return free GPUs."""
         free = [node.gpus for node in self._nodes]
         found: list[Slot] = []
+        # `free` is a number per node: an engine takes the last GPUs that are left there.
         for index in reversed(range(len(free))):
             node = self._nodes[index]
             while self._each and len(found) < count and free[index] >= self._each:

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from agentrl.devices.vision.vision_audit import VisionAudit
 from agentrl.errors import ConfigError, RewardError
 from agentrl.files import write_json
 from agentrl.replay import RecordedEpisode, Run
@@ -22,8 +21,6 @@ from agentrl.types import Episode, ScoredEpisode
 
 REWARD = "reward"
 """Name of the recorded sum of all rewards; `reward/NAME` is a single function's reward."""
-SIGHT = "sight"
-"""Name of the audit of screen readings against the true state (`info["audit"]`)."""
 MAX_CASES = 50
 Facts = Mapping[str, float]
 """Known values of an episode, by name."""
@@ -102,7 +99,7 @@ class AuditReport:
     failures: Sequence[Mapping[str, str]] = ()
     """`id` and `why` of some episodes that could not be scored."""
     facts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Agreement on each fact, only for `sight`; see `VisionAudit.summary`."""
+    """Agreement on each fact, only for `sight_audit`; see `VisionAudit.summary`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary of plain values, including nested values."""
@@ -308,10 +305,11 @@ def _report(
         unknown=len(found) - len(verdicts),
         failures=[{"id": id, "why": why[:500]} for id, why in failures.items()][:MAX_CASES],
     )
-    return replace(report, cases=_with_frames(run, report.cases))
+    return replace(report, cases=with_last_frames(run, report.cases))
 
 
-def _with_frames(run: Run, cases: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def with_last_frames(run: Run, cases: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Add to each case the last recorded screen of its episode."""
     found: list[Mapping[str, Any]] = []
     for case in cases:
         frame = None
@@ -320,57 +318,3 @@ def _with_frames(run: Run, cases: Iterable[Mapping[str, Any]]) -> list[Mapping[s
             frame = last_frame(run.episode(case["id"]).episode)
         found.append({**case, "frame": frame})
     return found
-
-
-def audit_sight(run: Run, recorded: Iterable[RecordedEpisode]) -> AuditReport:
-    """Audit an environment's screen readings; an episode agrees if all its readings do.
-
-    Raises:
-        ConfigError: no episode has an audit of screen readings.
-    """
-    opened = [before.episode for before in recorded]
-    by_episode = {one.id: audit for one in opened if (audit := sum_sight([one])).fields}
-    misread = {
-        id: sum(found.of - found.agreed for found in audit.fields.values())
-        for id, audit in by_episode.items()
-    }
-    wrong = sorted((-count, id) for id, count in misread.items() if count)
-    groups: defaultdict[str, list[bool]] = defaultdict(list)
-    for one in opened:
-        if one.id in misread:
-            groups[one.group].append(misread[one.id] > 0)
-    sums = GroupSums.of_groups((sum(misreads), len(misreads)) for misreads in groups.values())
-    episodes = len(by_episode)
-    if not episodes:
-        raise ConfigError(
-            f"{run.path}: no episode has an audit of screen readings (info['audit']); the number "
-            "game records one with env.kwargs.truth=audit"
-        )
-    cases = [
-        {"id": id, "kind": "misread", "score": float(-count), "truth": 0.0}
-        for count, id in wrong[:MAX_CASES]
-    ]
-    return AuditReport(
-        candidate=SIGHT,
-        truth="state",
-        accept_at=0.0,
-        truth_at=0.0,
-        episodes=episodes,
-        agreement=sums.share().complement(),
-        false_accepts=GroupSums().share(),
-        false_rejects=GroupSums().share(),
-        cases=_with_frames(run, cases),
-        facts=sum_sight(opened).summary(),
-    )
-
-
-def sum_sight(episodes: Iterable[Episode]) -> VisionAudit:
-    """Sum the audits of screen readings (`info["audit"]`) over the valid episodes."""
-    audit = VisionAudit()
-    for episode in (e for e in episodes if not e.outcome.void):
-        # Turns without an action have no new screen.
-        acted = [turn.info for turn in episode.turns if turn.action is not None]
-        for entry in (info.get("audit") for info in (episode.reset_info, *acted)):
-            if isinstance(entry, Mapping) and entry.keys() == {"agreed", "differs"}:
-                audit.add_comparison(entry)
-    return audit

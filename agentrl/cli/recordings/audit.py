@@ -137,7 +137,7 @@ def _report(
 ) -> "AuditReport":
     from agentrl import config as configuration
     from agentrl import event_loop, replay
-    from agentrl.rollout import reward_audit
+    from agentrl.rollout import reward_audit, sight_audit
     from agentrl.rollout.rescore_and_rehearse import chat_format_of
     from agentrl.rollout.rewards.scoring import RewardFunctions
 
@@ -148,8 +148,8 @@ def _report(
 
     opened = replay.open(run)
     # Readings of screens are compared with the true state, without any reward.
-    if judge == reward_audit.SIGHT:
-        return reward_audit.audit_sight(opened, recorded_episodes(run, where, last))
+    if judge == sight_audit.SIGHT:
+        return sight_audit.audit_sight(opened, recorded_episodes(run, where, last))
     # `reward/FILE.py` is a function in a file, not a recorded reward.
     if judge.partition("/")[0] == reward_audit.REWARD and not judge.endswith(".py"):
         summaries = matching_episodes(opened, where, last)

@@ -62,6 +62,7 @@ def local_folders(tree: Mapping[str, Any], arguments: Iterable[str]) -> dict[Pat
     for path in sorted({*_code(tree), *_named_data(arguments)}):
         folder = path if path.is_dir() else path.parent
         names = folders.setdefault(folder, []) or _names_below(folder, skipped)
+        # A hidden file, or one beyond the limits, is not in the list but was named explicitly.
         own = [] if path.is_dir() or path.name in names else [path.name]
         folders[folder] = [*names, *own]
     if (prompt := tree["env"]["prompt"]) is not None:
@@ -75,6 +76,7 @@ def local_folders(tree: Mapping[str, Any], arguments: Iterable[str]) -> dict[Pat
 def _outermost(folders: Mapping[Path, Sequence[str]]) -> dict[Path, list[str]]:
     """Merge nested folders into the outermost, and list their files there."""
     found: dict[Path, list[str]] = {}
+    # The shortest paths come first, so that an outer folder is known before its inner ones.
     for folder in sorted(folders, key=lambda path: len(path.parts)):
         outer = next((one for one in found if folder.is_relative_to(one)), folder)
         names = (str(folder.relative_to(outer) / name) for name in folders[folder])
@@ -159,6 +161,7 @@ def _travels(folder: Path, skipped: set[Path], seen: set[str]) -> bool:
     is_environment = (folder / "pyvenv.cfg").is_file()
     if folder.name.startswith((".", "__pycache__")) or is_run or is_environment:
         return False
+    # A link that leads back up would otherwise be followed forever.
     real = os.path.realpath(folder)
     is_new = folder not in skipped and real not in seen
     seen.add(real)

@@ -101,6 +101,7 @@ async def open_rollouts(
         ray_cluster.join_cluster()
         starter = ActorStarter(plan, folder, run, version, reservation, owns_reservation=owns_it)
         rollouts = RolloutWorkerGroup(starter)
+    # A half-started group already holds phones, GPUs and processes.
     try:
         await rollouts.start()
     except BaseException:

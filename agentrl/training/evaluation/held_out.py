@@ -15,7 +15,7 @@ from agentrl.confidence_intervals import estimate, student_estimate
 from agentrl.data.reward_inputs import ROW
 from agentrl.data.row_columns import cell
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.reward_audit import sum_sight
+from agentrl.rollout.sight_audit import sum_sight
 from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.text import pluralize
 from agentrl.text_tables import ResultTable
@@ -181,8 +181,7 @@ async def play_held_out(
         mixture: the weight of each environment (`Config.mixture_weights`). All environments are
             played on the same seeds.
         samples: number of episodes per seed.
-        category: source of the seeds' categories: a column of the data set, or a key of the
-            environment's first info.
+        category: where a seed's category is: a column of the data, or a key of `reset`'s info.
         check: called with the episodes; raises an error if they are unusable.
 
     Raises:
@@ -190,8 +189,7 @@ async def play_held_out(
     """
     started = time.perf_counter()
     label = name.replace(" ", "-")
-    # Collect all environments together, so that none has to wait for the slowest episode of
-    # another.
+    # Collect all environments together: none waits for the slowest episode of another.
     seeds = [*chosen] * len(mixture)
     envs = [name for name in mixture for _ in chosen]
     requests = requests_of_step(split, step, seeds, samples, label, envs=envs)

@@ -178,13 +178,10 @@ def infer(
         SystemExit: with status 143, after SIGTERM.
     """
     out = Path(out)
-    if n < 1 or (greedy and n > 1):
-        why = (
-            "must be at least 1"
-            if n < 1
-            else "must be 1 with greedy decoding, which gives the same reply each time"
-        )
-        raise ConfigError(f"n={n}: {why}")
+    if n < 1:
+        raise ConfigError(f"n={n}: must be at least 1")
+    if greedy and n > 1:
+        raise ConfigError(f"n={n}: must be 1 with greedy decoding, which always gives one reply")
     target = open_inference_target(os.fspath(model), overrides, checkpoint)
     source = data if isinstance(data, PromptSource) else PromptSource(data=data)
     rows = source.open()

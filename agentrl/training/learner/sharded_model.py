@@ -71,11 +71,10 @@ class ShardedModel(Generic[S]):
         self._lora = None if frozen or not config.lora.rank else config.lora
         # Load in the compute dtype, which decides whether flash-attn is used; master weights are
         # converted below.
-        is_sdpa = rank.slice is not None and config.attention == "auto"
-        attention = "sdpa" if is_sdpa else config.attention
-        policy, stored = opened(
-            folder, dtype=config.dtype, attention=attention, headless=wrap.headless
-        )
+        sliced = rank.slice is not None and config.attention == "auto"
+        attention = "sdpa" if sliced else config.attention
+        dtype, headless = config.dtype, wrap.headless
+        policy, stored = opened(folder, dtype=dtype, attention=attention, headless=headless)
         model_adapter.prepare(policy)
         policy.requires_grad_(not frozen)
         # From here to `shard`, order matters, because each step changes the modules that the next

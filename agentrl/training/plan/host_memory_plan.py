@@ -115,6 +115,7 @@ class HostMemoryPlanner:
             publishes_in_memory: True if new weights fit into `/dev/shm`.
             files: bytes of the run's files on the node, if their disk is in memory.
         """
+        # Stores, processes and caches count for jobs with GPUs only; others have small models.
         store = 0.0
         if self.learner.rollout.launcher == "ray" and size is not None and self._uses_gpus:
             store = min(_OBJECT_STORE_SHARE * size, _MAX_OBJECT_STORE)
@@ -229,6 +230,7 @@ def misfits_without_gpus(
         return []
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
         size = JobSize.of(config_folder(model, Path(scratch) / "model"), learner)
+    # One engine's copy of the weights comes on top of what training holds.
     needed, there = size.state + size.gradients + size.model, memory * len(nodes)
     found = []
     if needed > there:

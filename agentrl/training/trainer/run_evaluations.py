@@ -51,6 +51,7 @@ class RunEvaluations:
     async def evaluate_baselines(self) -> None:
         """Play the held-out seeds with the scripted players, for comparison with the model."""
         for player in baseline_players(self._plan.play):
+            # A resumed run has played some of them.
             if player not in self._state.results:
                 with self._progress.stage(f"baseline {player}"):
                     found = await self._evaluate(player, player=player)

@@ -73,6 +73,7 @@ def build_training_samples(
     with method_boundary(algorithm, "shape_rewards"):
         groups = [algorithm.shape_rewards(group, max_new_tokens) for group in groups]
     episodes = [scored for group in groups for scored in group]
+    # Several turns share a sequence as long as each continues the text of the one before.
     split = [split_into_sequences(scored.episode, at) for at, scored in enumerate(episodes)]
     sequences, scores = [*chain.from_iterable(split)], [TokenScores()] * sum(map(len, split))
     if sequences and algorithm.requirements().token_scores:
@@ -83,6 +84,7 @@ def build_training_samples(
     versions = _versions(episodes, played.token_mask, version)
     replayed = torch.tensor([scored.replayed for scored in episodes])[:, None]
     fresh = replayed | _fresh(versions, version, settings.max_staleness)  # replayed on purpose
+    # Normalization above has counted stale tokens; from here they have no weight.
     used = replace(result, advantages=torch.where(fresh, result.advantages, 0.0))
     gradients, loss = _episode_gradients(groups, sequences, scores, algorithm)
     corrects = settings.importance_correction.kind != "none"

@@ -169,7 +169,7 @@ def test_samples_differ_and_a_template_key_and_system_message_reach_the_model(ti
         first["responses"],
         second["responses"],
     ]
-    with pytest.raises(ConfigError, match="with greedy decoding, which gives the same reply"):
+    with pytest.raises(ConfigError, match="with greedy decoding, which always gives one reply"):
         infer(tiny_vlm, source, tmp_path / "out2.jsonl", n=2, greedy=True)
 
 
