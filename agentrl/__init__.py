@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from agentrl.config import Config
     from agentrl.config import load as load_config
     from agentrl.devices import Device, open_device
-    from agentrl.env import Player, Translator, make, make_translator, register
+    from agentrl.env_registry import Player, Translator, make, make_translator, register
     from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
     from agentrl.replay import Run
     from agentrl.training.evaluation.evaluate import evaluate
     from agentrl.training.evaluation.held_out import Evaluation
     from agentrl.training.inference.batch_inference import infer
-    from agentrl.training.offline.finetuning import dpo, sft, train_reward_model
+    from agentrl.training.offline.finetuning_methods import dpo, sft, train_reward_model
     from agentrl.training.pipeline import run_pipeline
     from agentrl.training.trainer.train import train
     from agentrl.types import Episode, Message, Observation, Outcome, ScoredEpisode, Turn
@@ -104,12 +104,12 @@ broken_torchvision.PatchOnImport.install()
 _MODULES = {
     "agentrl.config": ("Config",),
     "agentrl.devices": ("Device", "open_device"),
-    "agentrl.env": ("Player", "Translator", "make", "make_translator", "register"),
+    "agentrl.env_registry": ("Player", "Translator", "make", "make_translator", "register"),
     "agentrl.errors": ("ActionError", "AgentRLError", "ConfigError", "WorldError"),
     "agentrl.replay": ("Run",),
     "agentrl.training.evaluation.evaluate": ("evaluate",),
     "agentrl.training.evaluation.held_out": ("Evaluation",),
-    "agentrl.training.offline.finetuning": ("dpo", "sft", "train_reward_model"),
+    "agentrl.training.offline.finetuning_methods": ("dpo", "sft", "train_reward_model"),
     "agentrl.training.inference.batch_inference": ("infer",),
     "agentrl.training.pipeline": ("run_pipeline",),
     "agentrl.training.trainer.train": ("train",),

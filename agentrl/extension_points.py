@@ -254,15 +254,17 @@ CAPTURE = ExtensionPoint(
     base="agentrl.devices.capture:Capture",
 )
 
-ENV = ExtensionPoint(kind="env", setting="env.id", builtin="agentrl.env:env_targets")
+ENV = ExtensionPoint(kind="env", setting="env.id", builtin="agentrl.env_registry:env_targets")
 
 TRANSLATOR = ExtensionPoint(
     kind="translator",
     setting="env.translator_class",
-    builtin="agentrl.env:translator_targets",
+    builtin="agentrl.env_registry:translator_targets",
 )
 
-PLAYER = ExtensionPoint(kind="player", setting="env.players", builtin="agentrl.env:player_targets")
+PLAYER = ExtensionPoint(
+    kind="player", setting="env.players", builtin="agentrl.env_registry:player_targets"
+)
 
 REWARD = ExtensionPoint(
     kind="reward",

@@ -42,15 +42,15 @@ from agentrl.config import Config
 from agentrl.devices import DevicePool, Tap
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.envs.android.number_game.app import NumberGameApp
-from agentrl.envs.android.number_game.rules import STAKE
+from agentrl.envs.android.number_game.game_state import STAKE
 from agentrl.policies.open_model import open_scaler
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.env_pool import open_env_pool
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import load_player
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.types import Episode, Image, ScoredEpisode
 from virtual_phone import spawn
@@ -196,7 +196,7 @@ async def _play(
 ) -> tuple[Ledger, Sequence[Any]]:
     """Play rounds of games until the time is up."""
     ledger, end = Ledger(), time.monotonic() + seconds
-    env_pool = open_env_pool(plan_play(config), _fingerprint, (0, 1))
+    env_pool = open_env_pool(plan_rollouts(config), _fingerprint, (0, 1))
     expert = load_player(resolve_env(config.env), "expert")
     policy = ScriptedPolicy(expert, scale=open_scaler(config.model))
     limits = EpisodeLimits(max_turns=config.env.max_turns, deadline_s=config.rollout.deadline_s)

@@ -25,7 +25,7 @@ from rich.table import Table
 from agentrl.devices import Device, Tap, act_and_settle, open_device, open_source
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.capture_benchmark import measure_methods
+from agentrl.devices.device_benchmark import measure_methods
 from agentrl.extension_points import DRIVER
 
 PROBE = "virtual_phone.apps.probe_app:ProbeApp"

@@ -17,9 +17,9 @@ import numpy as np
 from agentrl.config import Config, EnvConfig
 from agentrl.errors import AgentRLError
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import read_interface
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Episode, without_placeholders
 
@@ -72,7 +72,7 @@ def row(id: str, settings: Mapping[str, Any], episodes: int) -> str:
 
 async def play(config: Config, episodes: int) -> list[Episode]:
     """Play one episode per seed with a random player."""
-    rollouts = RolloutWorker(plan_play(config), None, None)
+    rollouts = RolloutWorker(plan_rollouts(config), None, None)
     await rollouts.start()
     try:
         requests = requests_of_step("train", 1, list(range(1, episodes + 1)), 1)

@@ -23,9 +23,9 @@ from rich.table import Table
 from agentrl import config as configuration
 from agentrl.cluster.placement import Layout, Node, plan_layout
 from agentrl.config import Config
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.training.learner.learner_settings import LearnerSettings
-from agentrl.training.plan.job_size import config_folder
+from agentrl.training.plan.learner_state_size import config_folder
 from agentrl.training.plan.memory_plan import MemoryPlanner
 from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
 
@@ -88,7 +88,7 @@ def fewest(config: Config, card: float, folder: Path, two: RankMemory) -> float:
         for placed, layout in placements(config, count):
             memory = divided(two, len(layout.ranks))
             planner = MemoryPlanner(
-                LearnerSettings.of(placed), plan_play(placed), placed.checkpoint, layout, folder
+                LearnerSettings.of(placed), plan_rollouts(placed), placed.checkpoint, layout, folder
             )
             if not planner.plan(card, memory).problems:
                 return count

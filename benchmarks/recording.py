@@ -20,7 +20,7 @@ from rollout import _clone_expert
 from agentrl import config as configuration
 from agentrl.policies.models.model_source import resolve_model
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 
 
@@ -53,8 +53,10 @@ async def main() -> None:
         folder = resolve_model(config.model, config.seed, Path(scratch) / "model")
         run, weights = Path(scratch) / "run", Path(scratch) / "cloned.safetensors"
         kinds = {
-            "recorded": RolloutWorker(plan_play(config), folder, None if options.control else run),
-            "not": RolloutWorker(plan_play(config), folder, None),
+            "recorded": RolloutWorker(
+                plan_rollouts(config), folder, None if options.control else run
+            ),
+            "not": RolloutWorker(plan_rollouts(config), folder, None),
         }
         try:
             for rollouts in kinds.values():

@@ -126,7 +126,7 @@ async def measure(case: Case, folder: Path, url: str) -> dict[str, float]:
     """Return the seconds until the first episode is scored, and episodes per second after that."""
     from agentrl.config import Config, RewardConfig
     from agentrl.rollout.collector import requests_of_step
-    from agentrl.rollout.play_plan import plan_play
+    from agentrl.rollout.rollout_plan import plan_rollouts
     from agentrl.rollout.workers.rollout_worker import RolloutWorker
 
     functions = {
@@ -143,7 +143,7 @@ async def measure(case: Case, folder: Path, url: str) -> dict[str, float]:
     config.rewards = [RewardConfig(function=name, kwargs=kwargs)]
     request = requests_of_step("train", 1, [1], 1)[0]
     left = [episode_of(case, number) for number in range(min(case.episodes, 500))]
-    worker = RolloutWorker(plan_play(config), None, None)
+    worker = RolloutWorker(plan_rollouts(config), None, None)
     began = time.perf_counter()
     await worker.start()
     try:

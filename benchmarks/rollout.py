@@ -22,15 +22,18 @@ from agentrl.policies.engines.engine import Sampling, TokenEngine
 from agentrl.policies.models.model_source import resolve_model
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import load_player
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds
+from agentrl.training.demonstrations.demonstration_dataset import (
+    Demonstration,
+    DemonstrationDataset,
+)
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.offline import warm_start
-from agentrl.training.offline.supervised_dataset import Demonstration, SupervisedDataset
 from agentrl.training.stop_signals import Stopping
 from agentrl.types import Prompt, Turn
 
@@ -70,7 +73,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = resolve_model(config.model, config.seed, Path(scratch) / "model")
         rollouts = RolloutWorker(
-            plan_play(config), folder, Path(scratch) if options.record else None
+            plan_rollouts(config), folder, Path(scratch) if options.record else None
         )
         await rollouts.start()
         try:
@@ -108,7 +111,7 @@ async def _clone_expert(
     learner = Learner(LearnerSettings.of(config), folder)
     warm = config.warm_start
     assert warm is not None
-    dataset = SupervisedDataset(
+    dataset = DemonstrationDataset(
         demos,
         warm,
         {"": load_player(resolve_env(config.env), "expert")},

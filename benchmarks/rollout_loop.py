@@ -48,8 +48,8 @@ from agentrl.replay.frames.frame_pack import PackWriter
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments.env_runner import EnvRunner
-from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.rewards.scoring import RewardFunctions
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Prompt, Reply
 
@@ -264,7 +264,7 @@ async def play(case: Case, model: Path) -> Result:
     timer = PartTimer()
     config = case.config()
     with tempfile.TemporaryDirectory() as scratch, adb_server() as port:
-        rollouts = RolloutWorker(plan_play(config), model, Path(scratch) / "run")
+        rollouts = RolloutWorker(plan_rollouts(config), model, Path(scratch) / "run")
         await rollouts.start()
         try:
             await rollouts.collect(requests_of_step("train", 0, range(case.concurrency), 1))

@@ -15,7 +15,7 @@ import PIL.Image
 from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.config import Config, EnvConfig, RewardConfig, RolloutConfig, algorithm_config
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds
 from agentrl.training.learner.learner import Learner
@@ -69,7 +69,7 @@ class Ours:
         self._config = job(_questions(data, shown), size, reward)
         self._size = size
         self._loop = asyncio.new_event_loop()
-        self._rollouts = RolloutWorker(plan_play(self._config), folder, None)
+        self._rollouts = RolloutWorker(plan_rollouts(self._config), folder, None)
         self._loop.run_until_complete(self._rollouts.start())
         self._learner = Learner(LearnerSettings.of(self._config), folder)
         self._algorithm = load_algorithm(self._config.algorithm)

@@ -8,7 +8,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.sections_by_name import DEFAULT_ALGORITHM, DEFAULT_SAMPLER
+from agentrl.config.defaults_by_name import DEFAULT_ALGORITHM, DEFAULT_SAMPLER
 from agentrl.extension_points import ALGORITHM, LOSS, SAMPLER, ExtensionPoint
 
 DOCS = Path(__file__).resolve().parent

@@ -11,9 +11,9 @@ import numpy as np
 from PIL import Image
 
 from agentrl import user_code
-from agentrl.env import find_env, make_translator
-from agentrl.envs.android.phone_game.app import GameApp
+from agentrl.env_registry import find_env, make_translator
 from agentrl.envs.android.phone_game.boxes import to_app
+from agentrl.envs.android.phone_game.game_app import GameApp
 
 PICTURE = Path(__file__).parent / "images/minigames.png"
 SHOWN = {

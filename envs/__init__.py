@@ -1,6 +1,6 @@
 """The built-in environments; importing this package registers them."""
 
-from agentrl.env import register
+from agentrl.env_registry import register
 from agentrl.files import refuse_bare_name
 
 refuse_bare_name(__name__)

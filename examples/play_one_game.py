@@ -9,8 +9,8 @@ import numpy as np
 
 import agentrl
 from agentrl.config import EnvConfig
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import load_player
+from agentrl.rollout.environments.resolved_env import resolve_env
 
 player = load_player(
     resolve_env(EnvConfig(id="NumberGame-v0")), sys.argv[1] if len(sys.argv) > 1 else "expert"

@@ -14,7 +14,7 @@ import numpy as np
 
 from agentrl.devices import AppGuard, Tap, Wait, open_device
 from agentrl.devices.vision import OcrReader, Template
-from agentrl.envs.wechat.tree_game.wechat_entry import open_mini_program
+from agentrl.envs.wechat.tree_game.real_wechat_navigation import open_mini_program
 
 APP = "agentrl.envs.wechat.tree_game.app:TreeGameApp"  # virtual phones' WeChat
 WECHAT = "com.tencent.mm"

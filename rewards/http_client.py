@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import cv2
 
+from agentrl.cross_origin_requests import is_loopback
 from agentrl.errors import ConfigError, RewardError
-from agentrl.foreign_requests import is_loopback
 from agentrl.text import retry_after_s
 from agentrl.types import Image
 

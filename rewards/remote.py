@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.data import openrlhf_rewards
+from agentrl.data import openrlhf_reward_protocol
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.http_client import HttpClient, data_uri
 from agentrl.text import known_names
@@ -118,11 +118,11 @@ class OpenRLHF(Remote):
                     f"rewards: prompt_key={key}: no column has this name"
                     f"{known_names(key, inputs, label='There are')}"
                 )
-        return openrlhf_rewards.request_of(reward_inputs, key)
+        return openrlhf_reward_protocol.request_of(reward_inputs, key)
 
     def _rows(self, answer: bytes, count: int) -> list[dict[str, Any]]:
         try:
-            return openrlhf_rewards.rows_of(json.loads(answer), count)
+            return openrlhf_reward_protocol.rows_of(json.loads(answer), count)
         except (ValueError, RecursionError) as error:
             raise RewardError(f"{self._client.url}: {error}: {answer[:80]!r}") from None
 

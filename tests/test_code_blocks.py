@@ -28,8 +28,8 @@ from PIL import Image
 from agentrl import config as configuration
 from agentrl.cli import app
 from agentrl.cli import run as agentrl
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.training.evaluation.suite_files import read_suite
 from agentrl.training.pipeline import StagedRun
 from agentrl.training.sweep import plan_sweep

@@ -21,7 +21,7 @@ from agentrl.algorithms.core.policy_loss import LossInputs
 from agentrl.algorithms.core.trajectories import Trajectories
 from agentrl.cli import run as agentrl
 from agentrl.config import AlgorithmConfig, ImportanceConfig, KLConfig, load
-from agentrl.env import scripted_reply
+from agentrl.env_registry import scripted_reply
 from agentrl.extension_points import ALGORITHM, LOSS
 from agentrl.replay import Filter, RecordedEpisode, Summary
 from agentrl.training.evaluation.held_out import Evaluation

@@ -5,15 +5,15 @@ import gymnasium
 import pytest
 
 import agentrl
-from agentrl import env
+from agentrl import env_registry
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import (
     load_player,
     open_translator,
     read_interface,
 )
+from agentrl.rollout.environments.resolved_env import resolve_env
 
 CODE = """
 import gymnasium
@@ -68,8 +68,8 @@ def coin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     ],
 )
 def test_an_environment_is_found_by_each_of_its_names(id: str, own: str) -> None:
-    assert env.find_env(id).id == own
-    assert env.find_env(id) == env.find_env(id)
+    assert env_registry.find_env(id).id == own
+    assert env_registry.find_env(id) == env_registry.find_env(id)
 
 
 def test_a_class_in_a_file_is_an_environment_with_wrappers(coin: str) -> None:
@@ -98,7 +98,7 @@ def test_equal_class_and_module_names_in_different_packages_do_not_collide(
         (tmp_path / folder / "coins.py").write_text(code)
     names = [f"{folder}.coins:Coin" for folder in ("heads", "tails", "heads")]
     assert [resolve_env(EnvConfig(id=name)).make().unwrapped.bias for name in names] == [1, 2, 1]
-    assert env.find_env(names[0]).id != env.find_env(names[1]).id
+    assert env_registry.find_env(names[0]).id != env_registry.find_env(names[1]).id
 
 
 class Loud:
@@ -155,16 +155,16 @@ def test_a_file_is_imported_once_by_concurrent_threads(tmp_path: Path) -> None:
     file = tmp_path / f"slow_{tmp_path.name}.py"
     file.write_text(f"import time\ntime.sleep(0.5)\n{CODE}")
     with ThreadPoolExecutor(4) as pool:
-        assert len(set(pool.map(lambda _: env.find_env(f"{file}:Coin").id, range(4)))) == 1
+        assert len(set(pool.map(lambda _: env_registry.find_env(f"{file}:Coin").id, range(4)))) == 1
 
 
 def test_an_environment_on_a_phone_without_a_default_phone_says_how_to_open_one() -> None:
     class Bare(gymnasium.Env):
         def __init__(self, device): ...
 
-    env.register("BarePhone-v0", Bare, app=f"{__name__}:App")
+    env_registry.register("BarePhone-v0", Bare, app=f"{__name__}:App")
     with pytest.raises(ConfigError, match=r"`device: str = \"virtual\"` and open it with"):
-        env.make("BarePhone-v0")
+        env_registry.make("BarePhone-v0")
 
 
 def test_an_environment_that_cannot_be_made_is_a_config_error(coin: str) -> None:
@@ -193,7 +193,11 @@ def test_an_environment_that_cannot_be_made_is_a_config_error(coin: str) -> None
 
 def test_all_references_of_built_in_environments_resolve() -> None:
     # other tests of this process may have registered games of theirs, in files that are gone
-    own = [game for game in env.registered_envs() if str(game.entry_point).startswith("agentrl.")]
+    own = [
+        game
+        for game in env_registry.registered_envs()
+        if str(game.entry_point).startswith("agentrl.")
+    ]
     assert own
     for game in own:
         references = [game.translator, *game.players.values(), *filter(None, [game.app])]

@@ -16,7 +16,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.engines.engine import EngineSettings
 from agentrl.policies.engines.remote_engine import RemoteEngine
 from agentrl.policies.open_model import check_packages
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.training.plan.job_plan import check_model_play, plan_training
 
 
@@ -37,7 +37,7 @@ def test_a_remote_model_needs_only_the_http_client(monkeypatch):
         check_packages(RolloutConfig(engine="remote", launcher="ray"))
     assert str(error.value) == extras.NO_REMOTE
     with pytest.raises(ConfigError, match=r"agentrl-screens\[remote\]"):
-        check_model_play(plan_play(configuration.load("sokoban", ["rollout.engine=remote"])))
+        check_model_play(plan_rollouts(configuration.load("sokoban", ["rollout.engine=remote"])))
     monkeypatch.setitem(sys.modules, "httpx2", None)
     with pytest.raises(ConfigError, match=r"agentrl-screens\[remote\]"):
         RemoteEngine(EngineSettings())

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from virtual_phone.apps.apk import build_apk
 from virtual_phone.apps.app import App
-from virtual_phone.apps.app_tasks import AppTasks
+from virtual_phone.apps.app_manager import AppManager
 from virtual_phone.apps.dialogs import Dialog, Kind, Outcome
 from virtual_phone.apps.system_apps import (
     ACTIVITIES,
@@ -43,7 +43,7 @@ class DeviceState:
         self.tempo = tempo
         self.serialno = serialno
         self.faults = faults
-        self.tasks = AppTasks(apps, seed)
+        self.tasks = AppManager(apps, seed)
         self.clock = self.tasks.clock
         made = kernel_files(self.clock, random.Random(f"kernel/{seed}"))
         self.files = FileSystem({**made, **_apk_files(apps)})

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from virtual_phone.apps.app import STATE_FOLDER, state_path
 from virtual_phone.device_state import DeviceState
 from virtual_phone.system import drawing, screen_frame
+from virtual_phone.system.asyncio_wakeup import Wakeup
 from virtual_phone.system.screen_frame import ScreenFrame
-from virtual_phone.system.wakeup import Wakeup
 from virtual_phone.types import Image
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ import gymnasium
 import numpy as np
 
 from agentrl.actions.dialect import Dialect
+from agentrl.actions.screen_action_converter import ScreenActionConverter
 from agentrl.actions.screen_actions import ScreenAction
 from agentrl.actions.screen_dialogue import ScreenDialogue
-from agentrl.actions.screen_space_conversion import ScreenActionConverter
 from agentrl.actions.space_formats import action_format_for
 from agentrl.data.observations import (
     ImageLayout,

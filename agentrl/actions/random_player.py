@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 
 from agentrl.actions.dialect import Dialect, Size
-from agentrl.actions.screen_space_conversion import ScreenActionConverter
+from agentrl.actions.screen_action_converter import ScreenActionConverter
 from agentrl.actions.space_formats import action_format_for
 
 # Screen size of environments whose info has no `screen_size`.

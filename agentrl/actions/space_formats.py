@@ -20,6 +20,7 @@ import numpy as np
 from gymnasium import spaces
 
 from agentrl.actions.action_calls import ActionSet, in_json
+from agentrl.actions.composite_space_format import StructuredFormat
 from agentrl.actions.space_values import (
     choice_names,
     listed,
@@ -29,7 +30,6 @@ from agentrl.actions.space_values import (
     read_text,
     write_number,
 )
-from agentrl.actions.structured_format import StructuredFormat
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import action_tag_content, quoted
 

@@ -19,7 +19,7 @@ accepts only certain settings, `SETTINGS` lists them.
 `agentrl.check.pytest_fixtures` has pytest fixtures.
 """
 
-from agentrl.check.extension_listing import Listed, listed, point_of, points
+from agentrl.check.extension_catalog import Listed, listed, point_of, points
 from agentrl.check.extensions import check_own_classes, checks, findings, next_command
 from agentrl.check.runner import Check, findings_in_process
 

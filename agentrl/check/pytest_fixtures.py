@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentrl.check.support.probe_phone import probe_phone
 from agentrl.check.support.sample_episode import sample_episode
+from agentrl.check.support.virtual_probe_phone import probe_phone
 from agentrl.devices import Device
 from agentrl.types import Episode
 

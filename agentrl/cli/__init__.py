@@ -12,7 +12,7 @@ from agentrl._version import __version__
 from agentrl.cli import (
     check,
     cluster,
-    config_files,
+    config_commands,
     device_commands,
     envs,
     evaluate,
@@ -32,7 +32,7 @@ from agentrl.cli.command_help import (
 )
 from agentrl.cli.jobs import finetuning, pipeline, plan, sweep, train
 from agentrl.cli.porting import port
-from agentrl.cli.recordings import audit, episodes, export, prune, rescore, runs, view
+from agentrl.cli.recordings import audit, episodes, export, prune, rescore_and_rehearse, runs, view
 from agentrl.errors import AgentRLError, ConfigError, message_of
 from agentrl.files import check_links
 from agentrl.text import printable
@@ -141,15 +141,15 @@ app.command("export")(export.export)
 app.command("pairs")(export.pairs)
 app.command("merge")(export.merge)
 app.command("prune")(prune.prune)
-app.command("rescore")(rescore.rescore)
-app.command("rehearse")(rescore.rehearse)
+app.command("rescore")(rescore_and_rehearse.rescore)
+app.command("rehearse")(rescore_and_rehearse.rehearse)
 app.command("audit")(audit.audit)
 app.command("algorithms")(list_extensions.algorithms)
 app.command("list")(list_extensions.list_)
 app.command("check")(check.check)
-app.command("init")(config_files.init)
+app.command("init")(config_commands.init)
 app.command("port")(port.port)
-app.command("schema")(config_files.schema)
+app.command("schema")(config_commands.schema)
 app.command("serve-reward")(serve.serve_reward)
 app.command("doctor")(check.doctor)
 app.command("cluster")(cluster.cluster)

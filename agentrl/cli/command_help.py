@@ -67,7 +67,7 @@ def complete_environment(incomplete: str) -> list[str]:
     """Return what `complete_config` returns, and environments that start with the text."""
     import gymnasium
 
-    from agentrl.env import registered_envs
+    from agentrl.env_registry import registered_envs
 
     # Gymnasium's hundreds of environments would bury ours, so wait until something is typed.
     own = [entry.id for entry in registered_envs()]

@@ -258,7 +258,7 @@ def bench(
 
     Example: agentrl devices bench --rounds 10
     """
-    from agentrl.devices.capture_benchmark import measure_methods, screen_toggler
+    from agentrl.devices.device_benchmark import measure_methods, screen_toggler
 
     with _phone(serial, driver=driver) as phone:
         rows = measure_methods(phone, rounds=rounds, change=screen_toggler(phone))

@@ -41,12 +41,12 @@ def list_(
 
     Example: agentrl envs list --all
     """
-    from agentrl import env
+    from agentrl import env_registry
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("env.id", "runs on", "scripted players"):
         table.add_column(column)
-    for game in env.registered_envs():
+    for game in env_registry.registered_envs():
         place = "a phone" if game.app else "this machine"
         table.add_row(game.id, place, ", ".join(sorted(game.players)))
     print_table(table)
@@ -56,7 +56,7 @@ def list_(
     typer.echo("\nFrom Gymnasium and installed packages:")
     # One missing package often affects many environments, so print it once.
     lacking: dict[str, list[str]] = {}
-    for id, why in env.third_party_envs().items():
+    for id, why in env_registry.third_party_envs().items():
         if why:
             lacking.setdefault(printable(why), []).append(id)
         else:

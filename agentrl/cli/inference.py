@@ -18,9 +18,9 @@ from agentrl.errors import ConfigError
 from agentrl.text import known_names, one_line, pluralize, printable
 
 if TYPE_CHECKING:
+    from agentrl.training.inference.background_model import ModelThread
     from agentrl.training.inference.batch_inference import InferenceProgress, InferenceResult
     from agentrl.training.inference.chat_history import ChatHistory
-    from agentrl.training.inference.model_thread import ModelThread
     from agentrl.types import Image
 
 _LINE_S = 10.0
@@ -202,9 +202,9 @@ def chat(
 
     Example: agentrl chat Qwen/Qwen2.5-VL-3B-Instruct --system "Answer briefly."
     """
+    from agentrl.training.inference.background_model import ModelThread
     from agentrl.training.inference.chat_history import ChatHistory
     from agentrl.training.inference.inference_model import open_chat_target
-    from agentrl.training.inference.model_thread import ModelThread
 
     _say(f"checking {model}")
     target = open_chat_target(model, overrides or (), checkpoint)

@@ -92,7 +92,7 @@ def serve_env(
 
     Example: agentrl serve-env FrozenLake-v1 --host 0.0.0.0
     """
-    from agentrl import env
+    from agentrl import env_registry
     from agentrl.config import resolve
     from agentrl.rollout.environments import env_server
     from agentrl.training.command_target import named_job
@@ -104,7 +104,7 @@ def serve_env(
         raise ConfigError("ENVIRONMENT is missing; give an id, module:Class or path/file.py:Class.")
     id = resolve(named_job(environment)).env.id
     # Reject an unknown id here, not in each request.
-    env.find_env(id)
+    env_registry.find_env(id)
     given = ["--host", host, "--port", str(port), "--most", str(most), "--idle", str(idle)]
     try:
         env_server.main([id, *given])
@@ -114,13 +114,13 @@ def serve_env(
 
 def standalone_program() -> str:
     """Return the environment server as a single file that does not need agentrl."""
-    from agentrl import foreign_requests
+    from agentrl import cross_origin_requests
     from agentrl.rollout.environments import env_calls, env_server
 
     # Replace each import from agentrl by the source of the imported object, which must not import
     # from agentrl itself.
     program = Path(str(env_server.__file__)).read_text("utf-8")
-    for module in (env_calls, foreign_requests):
+    for module in (env_calls, cross_origin_requests):
         text = Path(str(module.__file__)).read_text("utf-8")
         text = text.replace("from __future__ import annotations\n", "")
         imports = rf"(?m)^from {re.escape(module.__name__)} import .*\n"

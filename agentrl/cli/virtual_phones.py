@@ -57,7 +57,7 @@ def up(
 
     Example: agentrl phone up -n 4
     """
-    from agentrl import env
+    from agentrl import env_registry
     from agentrl.devices.adb import AdbServer, find_adb
     from agentrl.devices.device_sources import phone_errors
     from virtual_phone import spawn
@@ -74,7 +74,7 @@ def up(
         spawn(
             num_phones,
             # `agentrl devices doctor` tests taps in the probe app.
-            list(dict.fromkeys((*(apps or env.apps()), PROBE))),
+            list(dict.fromkeys((*(apps or env_registry.apps()), PROBE))),
             size=(width, height),
             tempo=cast(Any, tempo),
             effect_delay_ms=None if delay is None else _two("--delay", delay, "-"),

@@ -12,6 +12,7 @@ from agentrl.config.algorithm_settings import (
     OverlongConfig,
 )
 from agentrl.config.changed_settings import changed_settings, flat_settings
+from agentrl.config.defaults_by_name import algorithm_defaults, sampler_defaults
 from agentrl.config.device_settings import DeadlinesConfig, DevicesConfig
 from agentrl.config.env_settings import (
     EnvConfig,
@@ -60,7 +61,6 @@ from agentrl.config.model_record import (
 )
 from agentrl.config.model_settings import LoraConfig, ModelConfig
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
-from agentrl.config.sections_by_name import algorithm_defaults, sampler_defaults
 from agentrl.config.task_settings import MixtureConfig, SamplerConfig
 from agentrl.config.training_settings import (
     OptimConfig,

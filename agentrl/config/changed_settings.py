@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
-from agentrl.config.job_config import Config
-from agentrl.config.sections_by_name import (
+from agentrl.config.defaults_by_name import (
     DEFAULT_ALGORITHM,
     DEFAULT_SAMPLER,
     algorithm_defaults,
     sampler_defaults,
 )
+from agentrl.config.job_config import Config
 
 
 def changed_settings(config: Config) -> dict[str, Any]:

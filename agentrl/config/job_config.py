@@ -15,12 +15,12 @@ from agentrl.config.bounds import (
     PositiveInt,
     check_bounds,
 )
+from agentrl.config.defaults_by_name import algorithm_defaults, sampler_defaults
 from agentrl.config.device_settings import DevicesConfig
 from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardAuditConfig, RewardConfig
 from agentrl.config.finetuning_settings import DPOConfig, RewardModelConfig, SFTConfig
 from agentrl.config.model_settings import ModelConfig
 from agentrl.config.rollout_settings import RolloutConfig
-from agentrl.config.sections_by_name import algorithm_defaults, sampler_defaults
 from agentrl.config.task_settings import (
     MixtureConfig,
     SamplerConfig,

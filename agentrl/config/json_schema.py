@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from agentrl.config.bounds import MAX_NUMBER, alternatives, declared_types
-from agentrl.config.job_config import Config
-from agentrl.config.sections_by_name import (
+from agentrl.config.defaults_by_name import (
     DEFAULT_ALGORITHM,
     DEFAULT_SAMPLER,
     algorithm_defaults,
     sampler_defaults,
 )
+from agentrl.config.job_config import Config
 from agentrl.extension_points import ALGORITHM, LOSS, SAMPLER, ExtensionPoint
 
 Schema = dict[str, Any]

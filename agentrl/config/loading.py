@@ -13,12 +13,12 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from agentrl.config import other_trainers, sections_by_name
+from agentrl.config import defaults_by_name, other_trainers
 from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.env_settings import RewardConfig
 from agentrl.config.job_config import Config
 from agentrl.config.task_settings import SamplerConfig
-from agentrl.config.value_types import find_mistyped
+from agentrl.config.type_checks import find_mistyped
 from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.files import StrPath, path_of
 from agentrl.text import did_you_mean, known_names, list_names
@@ -234,10 +234,10 @@ def _over_defaults(tree: DictConfig, given: DictConfig) -> DictConfig:
     """Merge the tree with the defaults, without checking for missing values."""
     own, overrides = _with_names(tree), _with_names(given)
     defaults = _defaults_with(
-        sections_by_name.select_algorithm(own, overrides),
-        sections_by_name.select_sampler(own, overrides),
+        defaults_by_name.select_algorithm(own, overrides),
+        defaults_by_name.select_sampler(own, overrides),
     )
-    sections_by_name.without_kl(own, overrides)
+    defaults_by_name.without_kl(own, overrides)
     return cast(DictConfig, OmegaConf.merge(defaults, OmegaConf.create(own), given))
 
 
@@ -276,7 +276,7 @@ def put(tree: dict[str, Any], key: str, value: Any) -> None:
 
 def _spelled_out(tree: DictConfig) -> DictConfig:
     values = cast(dict[str, Any], OmegaConf.to_container(tree))
-    sections_by_name.spell_out(values)
+    defaults_by_name.spell_out(values)
     return OmegaConf.create(values)
 
 

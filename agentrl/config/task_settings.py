@@ -6,7 +6,7 @@ from typing import Any
 
 from agentrl.config.bounds import EpisodeCount, PositiveFloat, check_bounds
 from agentrl.config.env_settings import EnvConfig, RewardConfig, WrapperConfig
-from agentrl.config.value_types import find_mistyped
+from agentrl.config.type_checks import find_mistyped
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 

@@ -4,7 +4,7 @@ Environments use `open_device`, `Device`, the actions, `ActionSyntax`, `act_and_
 `AppGuard`, which keeps the agent in its app.
 """
 
-from agentrl.actions.action_syntax import ActionSyntax
+from agentrl.actions.screen_action_syntax import ActionSyntax
 from agentrl.actions.screen_actions import (
     Action,
     Done,

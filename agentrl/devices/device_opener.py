@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from agentrl.devices import capture_benchmark, readiness
+from agentrl.devices import device_benchmark, readiness
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import INPUTS, AdbPhone
 from agentrl.devices.capture.phone_screen import read_display_id
@@ -24,7 +24,7 @@ class OpenSettings(TypedDict, total=False):
     """ADB library, as in `devices.driver`; `adbutils` by default."""
     capture: str
     """Capture method, as in `devices.capture`; `auto` (default) picks the fastest
-    (`agentrl.devices.capture_benchmark`)."""
+    (`agentrl.devices.device_benchmark`)."""
     input: str
     """How commands are run: `input`, `shell`, or `auto` (default) for the faster of the two."""
     deadlines: Deadlines
@@ -91,9 +91,9 @@ class DeviceOpener:
             phone.transport.display = read_display_id(phone)
             # Our own virtual phones are all alike and have the app installed.
             if known:
-                capture_benchmark.set_methods(phone, capture=self.capture, input=self.input)
+                device_benchmark.set_methods(phone, capture=self.capture, input=self.input)
                 return phone
-            capture_benchmark.choose_methods(phone, capture=self.capture, input=self.input)
+            device_benchmark.choose_methods(phone, capture=self.capture, input=self.input)
             return self.wrap(phone)
         except BaseException:
             phone.close()

@@ -16,8 +16,8 @@ from typing import Final
 import uvicorn
 from fastapi import FastAPI, Request, Response, WebSocket
 
+from agentrl.cross_origin_requests import MAX_CONNECTIONS, foreign_request
 from agentrl.errors import DeviceError, DeviceTimeout
-from agentrl.foreign_requests import MAX_CONNECTIONS, foreign_request
 from agentrl.phone_page.page_app import PageApp
 from agentrl.phone_page.page_messages import LONGEST
 from agentrl.phone_page.page_socket import PageConnection

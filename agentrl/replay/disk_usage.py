@@ -8,8 +8,8 @@ from typing import Any
 
 from agentrl.replay.frames.frame_pack import has_tables
 from agentrl.replay.frames.pack_sweep import PackSweeper, StoredFrame
+from agentrl.runs.episode_index import Removals
 from agentrl.runs.jsonl import JsonlTails
-from agentrl.runs.run_index import Removals
 from agentrl.runs.run_paths import (
     episodes_folder,
     frames_folder,

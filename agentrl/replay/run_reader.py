@@ -21,10 +21,10 @@ from agentrl.notebook_html import picture_of
 from agentrl.replay.episode_encoding import from_json
 from agentrl.replay.episode_query import parse_query
 from agentrl.replay.frames import frame_pack
+from agentrl.runs.episode_index import EpisodeIndex
 from agentrl.runs.episode_summary import Filter, Summary, check_label
 from agentrl.runs.metrics_file import read_metrics
 from agentrl.runs.run_folder import CONFIG_FILE, RunFolder, missing_run
-from agentrl.runs.run_index import RunIndex
 from agentrl.runs.run_paths import (
     episode_file,
     episodes_folder,
@@ -84,7 +84,7 @@ class Run:
         if not self.path.is_dir():
             raise missing_run(self.path)
         self._folder = RunFolder(self.path)
-        self._index = RunIndex(self.path)
+        self._index = EpisodeIndex(self.path)
         self._refused: dict[Path, tuple[tuple[int, int], str]] = {}
         """Size and modification time of each unreadable episode file, and the error."""
 

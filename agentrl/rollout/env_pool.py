@@ -11,14 +11,14 @@ from typing import Protocol
 from agentrl.devices.pool import Borrower
 from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
 from agentrl.phone_page import PageAssigner
-from agentrl.replay.live_phones import LivePhones
-from agentrl.rollout.environments.env_plan import EnvPlan
+from agentrl.replay.live_phone_states import LivePhones
 from agentrl.rollout.environments.env_processes import EnvProcesses
 from agentrl.rollout.environments.env_runner import EnvRunner
 from agentrl.rollout.environments.env_server import CLOSE_S
 from agentrl.rollout.environments.load_translator_and_players import ResizeOf
+from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.nodes.shared_phone_pool import SharedPhones, SharedPool, open_phone_pool
-from agentrl.rollout.play_plan import PlayPlan
+from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.types import Episode, Image, Outcome, Split
 from virtual_phone.phones_spec import AppSpec
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 SaveFrame = Callable[[Image], str] | None
 RunEpisode = Callable[[EnvRunner], Awaitable[Episode]]
-EnvOf = Callable[[Split, str], EnvPlan]
+EnvOf = Callable[[Split, str], ResolvedEnv]
 """Takes a split and the name of an environment in `mixture`, or '' for the job's own."""
 
 
@@ -228,7 +228,7 @@ class LocalEnvPool:
 
 
 def open_env_pool(
-    plan: PlayPlan,
+    plan: RolloutPlan,
     save_frame: SaveFrame,
     share: tuple[int, int],
     phones: SharedPhones | None = None,
@@ -281,7 +281,7 @@ def open_env_pool(
     )
 
 
-def check_mixture_pool(own: EnvPlan, mixture: Mapping[str, EnvPlan]) -> None:
+def check_mixture_pool(own: ResolvedEnv, mixture: Mapping[str, ResolvedEnv]) -> None:
     """Check that one pool can serve all environments of a mixture.
 
     Any phone may be given to any episode, so either all environments use phones with the same app,

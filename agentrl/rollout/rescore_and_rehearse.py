@@ -22,8 +22,8 @@ from agentrl.replay.frames.banded_png import cut_into_bands
 from agentrl.replay.recorder import masked
 from agentrl.rollout.env_pool import open_env_pool
 from agentrl.rollout.environments.env_runner import EnvRunner
-from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.rewards.scoring import RewardFunctions
+from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.types import Episode, Image, Split, Turn
 
@@ -211,7 +211,7 @@ class Rehearsal:
         return self.turn is None
 
 
-async def rehearse(plan: PlayPlan, recorded: Sequence[RecordedEpisode]) -> list[Rehearsal]:
+async def rehearse(plan: RolloutPlan, recorded: Sequence[RecordedEpisode]) -> list[Rehearsal]:
     """Reset each episode's environment with its seed, and repeat the recorded replies.
 
     Returns:

@@ -22,7 +22,7 @@ from agentrl.runs.job_failure import JOB_LOG
 from agentrl.runs.jsonl import read_lines
 from agentrl.runs.metrics_file import METRICS_FILE
 from agentrl.runs.file_reading import as_object, load_json, read_object, read_text
-from agentrl.runs.run_state import RunState
+from agentrl.runs.resume_state import ResumeState
 from agentrl.text import did_you_mean
 
 log = logging.getLogger(__name__)
@@ -266,11 +266,11 @@ class RunFolder:
         is_logged = logged.is_file() and logged.stat().st_size > 0
         return is_logged or (self.path / STATE_FILE).is_file()
 
-    def save_state(self, state: RunState) -> None:
+    def save_state(self, state: ResumeState) -> None:
         """Write the state to `state.json`, atomically."""
         write_json(self.path / STATE_FILE, asdict(state))
 
-    def load_state(self) -> RunState:
+    def load_state(self) -> ResumeState:
         """Return the last saved state, or a new state if none was saved yet.
 
         Raises:
@@ -278,9 +278,9 @@ class RunFolder:
         """
         file = self.path / STATE_FILE
         if not file.is_file():
-            return RunState()
+            return ResumeState()
         try:
-            return RunState.from_json(load_json(file))
+            return ResumeState.from_json(load_json(file))
         except (OSError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(
                 f"{file}: cannot be read as the state of a run: {error}. {RESTORE}."

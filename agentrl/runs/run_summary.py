@@ -18,8 +18,8 @@ from agentrl.runs.job_failure import JobFailure, read_failure
 from agentrl.runs.metrics_file import STAGE_FILE, first_entry, last_training_step
 from agentrl.runs.file_reading import as_integer, as_object, is_number, read_text
 from agentrl.runs.run_folder import COMMAND_FILE, CONFIG_FILE, RunFolder
-from agentrl.runs.run_index import RunIndex
-from agentrl.runs.run_start import RunStart, last_start
+from agentrl.runs.episode_index import EpisodeIndex
+from agentrl.runs.run_start_records import RunStart, last_start
 from agentrl.text import duration_in_words, printable
 
 State = Literal["running", "finished", "failed", "stopped"]
@@ -182,7 +182,7 @@ def summarize(
     played = list[Summary]()
     if plays:
         with suppress(ConfigError):
-            known = RunIndex(run).all() if episodes is None else episodes
+            known = EpisodeIndex(run).all() if episodes is None else episodes
             played = [one for one in known if not one.outcome.void]
     metric, before, after = _result(results, _evaluated(run), _metrics(played))
     seconds = _seconds(summary.get("seconds", state.get("seconds")))

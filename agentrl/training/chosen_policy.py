@@ -10,7 +10,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import path_of
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.policies.open_model import engine_class, served_model_name
-from agentrl.rollout.play_plan import PlayPlan, plan_play
+from agentrl.rollout.rollout_plan import RolloutPlan, plan_rollouts
 from agentrl.runs.run_folder import RunFolder
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.command_target import Target
@@ -52,8 +52,8 @@ class ChosenPolicy:
         return RunFolder(run).load_state().step
 
     def plan(
-        self, config: Config, check_model: Callable[[PlayPlan], None] = check_model_play
-    ) -> PlayPlan:
+        self, config: Config, check_model: Callable[[RolloutPlan], None] = check_model_play
+    ) -> RolloutPlan:
         """Plan and check a job that this policy plays; asks a server for its model's name.
 
         Args:
@@ -67,12 +67,12 @@ class ChosenPolicy:
         """
         config = config.without_learner()
         if self.scripted is not None:
-            plan = plan_play(config)
+            plan = plan_rollouts(config)
             check_scripted_play(plan, [self.name])
             return plan
         if not self.is_served:
             config = replace(config, model=self._own_model(config.model))
-        plan = plan_play(config)
+        plan = plan_rollouts(config)
         check_model(plan)
         model = plan.settings.model
         # A Hub model is compared with its checkpoint once it has been downloaded.
@@ -101,7 +101,7 @@ class ChosenPolicy:
             )
         return model  # the run started from a folder or a Hub model
 
-    def model_folder(self, plan: PlayPlan, scratch: Path) -> Path | None:
+    def model_folder(self, plan: RolloutPlan, scratch: Path) -> Path | None:
         """Return the folder of the model; None if the policy is not a model on this machine.
 
         Args:

@@ -11,7 +11,7 @@ import gymnasium
 
 from agentrl import config as configuration
 from agentrl.config import Config, EndpointConfig, EnvConfig, ModelConfig, RolloutConfig
-from agentrl.env import find_env, registered_envs
+from agentrl.env_registry import find_env, registered_envs
 from agentrl.errors import ConfigError
 from agentrl.files import StrPath, path_of
 from agentrl.policies.models.model_adapter import read_json

@@ -16,9 +16,9 @@ from agentrl.errors import AgentRLError, ClusterError, ConfigError, LearnerLost
 from agentrl.files import StrPath, lock_folder, remove_partial_files
 from agentrl.policies.models.model_source import model_origin
 from agentrl.runs.job_failure import may_pass, recorded_failure
+from agentrl.runs.resume_state import ResumeState
 from agentrl.runs.run_folder import RunFolder
-from agentrl.runs.run_start import record_start
-from agentrl.runs.run_state import RunState
+from agentrl.runs.run_start_records import record_start
 from agentrl.text import shown_path
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.command_target import job_name
@@ -60,7 +60,9 @@ class Job(ABC, Generic[PlanT]):
         """Return whether a run with this `summary.json` has nothing left to do."""
 
     @abstractmethod
-    async def run(self, plan: PlanT, folder: RunFolder, state: RunState, *, resumed: bool) -> None:
+    async def run(
+        self, plan: PlanT, folder: RunFolder, state: ResumeState, *, resumed: bool
+    ) -> None:
         """Open everything that the job needs, train, and close everything in reverse order."""
 
 

@@ -9,8 +9,8 @@ from typing import Final
 from fastapi import Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
+from agentrl.cross_origin_requests import foreign_request, is_loopback
 from agentrl.errors import AgentRLError
-from agentrl.foreign_requests import foreign_request, is_loopback
 
 log = logging.getLogger(__name__)
 

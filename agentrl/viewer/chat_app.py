@@ -12,9 +12,9 @@ from fastapi import FastAPI, Request, Response
 from agentrl.data.image_loading import ImageError, is_data_uri, load_image
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.text import one_line
+from agentrl.training.inference.background_model import ModelThread
 from agentrl.training.inference.chat_history import ChatHistory
 from agentrl.training.inference.inference_model import GeneratedReply
-from agentrl.training.inference.model_thread import ModelThread
 from agentrl.types import Message, without_placeholders
 from agentrl.viewer.access_control import CHANGES, AccessGuard
 from agentrl.viewer.web_app import add_files, as_json, new_application, static_files

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.replay.touch_marks import touch_of
+from agentrl.replay.touch_positions import touch_of
 from agentrl.types import TopLogprobs, Turn
 
 _NUMBER = re.compile(r"\d*\.?\d+")

@@ -8,7 +8,7 @@ from typing import Any
 from agentrl import devices
 from agentrl.devices.readiness import BatteryReading
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.replay.live_phones import read_live_phones
+from agentrl.replay.live_phone_states import read_live_phones
 from agentrl.replay.run_reader import Run
 from agentrl.text import phone_name
 from agentrl.types import Image

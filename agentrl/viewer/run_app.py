@@ -14,18 +14,18 @@ from fastapi.responses import StreamingResponse
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.replay import Filter, Run, preference_pairs
 from agentrl.replay.episode_query import parse_query
-from agentrl.replay.live_phones import read_live_phones
+from agentrl.replay.live_phone_states import read_live_phones
 from agentrl.runs.annotations import star, write_note
 from agentrl.runs.metrics_file import METRICS_FILE
 from agentrl.runs.run_paths import is_frame
 from agentrl.runs.run_summary import job_stage, job_state
-from agentrl.viewer import page_data
+from agentrl.viewer import episode_page_data
 from agentrl.viewer.access_control import CHANGES, AccessGuard
 from agentrl.viewer.background_reading import BackgroundReading
 from agentrl.viewer.browser_play import BrowserPlay
+from agentrl.viewer.episode_page_data import WIDTHS, FrameImages, webp
 from agentrl.viewer.episode_search import EpisodeSearch
 from agentrl.viewer.metric_history import Axis
-from agentrl.viewer.page_data import WIDTHS, FrameImages, webp
 from agentrl.viewer.phone_wall import PhoneWall
 from agentrl.viewer.run_highlights import LastScreens, highlights, log_files, log_tail
 from agentrl.viewer.run_overview import MetricCurves, overview, rows_by_label
@@ -70,7 +70,7 @@ def run_application(
         stage: an episode being played in the browser, if any.
         other: a run to compare with `run`, if any.
     """
-    app = new_application(guard, lambda error: page_data.without_place(error, run))
+    app = new_application(guard, lambda error: episode_page_data.without_place(error, run))
     search, wall = EpisodeSearch(run), PhoneWall(run)
 
     def close() -> None:
@@ -196,13 +196,13 @@ def _add_list_view(api: APIRouter, run: Run, search: EpisodeSearch) -> None:
         first: Annotated[int, Query(ge=0)] = 0,
         count: Annotated[int, Query(ge=1, le=_MAX_ROWS)] = 100,
     ) -> Response:
-        if sort not in page_data.SORTS:
-            raise ConfigError(f"sort={sort!r}: must be one of {', '.join(page_data.SORTS)}")
+        if sort not in episode_page_data.SORTS:
+            raise ConfigError(f"sort={sort!r}: must be one of {', '.join(episode_page_data.SORTS)}")
         # Get the progress first, because episodes read in between may be missing from the result.
         progress = search.progress() if text else None
         asked = parse_query(query, run.episodes()) if query else None
         where = replace(where, among=search.find(text) if text else None, query=asked)
-        page = page_data.listing(run, where, sort=sort, down=down, first=first, count=count)
+        page = episode_page_data.listing(run, where, sort=sort, down=down, first=first, count=count)
         excerpts = search.excerpts(text, [row["id"] for row in page["rows"]]) if text else {}
         for row in page["rows"]:
             row["excerpt"] = excerpts.get(row["id"])
@@ -215,12 +215,12 @@ def _add_episode_views(api: APIRouter, run: Run) -> None:
     @api.get("/api/episodes/{episode_id}")
     def episode(episode_id: str) -> Response:
         recorded = run.episode(episode_id)
-        beside = page_data.neighbors(run, recorded.summary)
-        return as_json(page_data.episode(recorded) | {"neighbors": beside})
+        beside = episode_page_data.neighbors(run, recorded.summary)
+        return as_json(episode_page_data.episode(recorded) | {"neighbors": beside})
 
     @api.get("/api/episodes/{episode_id}/row")
     def row(episode_id: str) -> Response:
-        return as_json(page_data.row(run.find(episode_id)))
+        return as_json(episode_page_data.row(run.find(episode_id)))
 
     @api.get("/api/episodes/{episode_id}/turns/{number}")
     def tokens(episode_id: str, number: int) -> Response:
@@ -240,7 +240,7 @@ def _add_episode_views(api: APIRouter, run: Run) -> None:
 
     @api.get("/api/groups/{name}")
     def group(name: str) -> Response:
-        page = page_data.group(run, name)
+        page = episode_page_data.group(run, name)
         if not page["members"]:
             raise ConfigError(f"{run.path} has no group {name!r}")
         return as_json(page)
@@ -254,14 +254,14 @@ def _add_comparisons(api: APIRouter, run: Run, other: Run | None) -> None:
         if (a_other or b_other) and other is None:
             raise ConfigError("no second run is open; open one with agentrl view RUN --with OTHER")
         run_a, run_b = (other if is_other and other else run for is_other in (a_other, b_other))
-        return as_json(page_data.comparison((run_a, a, a_step), (run_b, b, b_step)))
+        return as_json(episode_page_data.comparison((run_a, a, a_step), (run_b, b, b_step)))
 
     @api.get("/api/choices")
     def pair() -> Response:
         pairs, done = preference_pairs.open_choices(run)
         # Leave out pairs with a damaged episode.
         whole = (opened for both in pairs if len(opened := list(run.opened(both))) == 2)
-        shown = next(([page_data.episode(one) for one in both] for both in whole), None)
+        shown = next(([episode_page_data.episode(one) for one in both] for both in whole), None)
         return as_json({"pair": shown, "left": len(pairs), "done": done})
 
     @api.post("/api/choices", dependencies=CHANGES)
@@ -339,7 +339,7 @@ async def _news(request: Request, run: Run) -> AsyncIterator[str]:
             now = await asyncio.to_thread(_state, run)
         # The page then reloads its data and shows the error.
         except AgentRLError as error:
-            now = page_data.without_place(error, run), None
+            now = episode_page_data.without_place(error, run), None
         if now != sent:
             sent = now
             yield f"data: {json.dumps({'news': now, 'job': now[-1]})}\n\n"

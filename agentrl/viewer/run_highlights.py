@@ -7,7 +7,7 @@ from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
 from agentrl.files import open_regular
 from agentrl.replay import Run, Summary
 from agentrl.text import quoted
-from agentrl.viewer.page_data import row
+from agentrl.viewer.episode_page_data import row
 
 _SHOWN = 4
 """Maximum number of best, of worst and of changed episodes."""

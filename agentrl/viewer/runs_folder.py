@@ -24,7 +24,7 @@ from agentrl.runs.run_folder import (
     STATE_FILE,
     SUMMARY_FILE,
 )
-from agentrl.runs.run_start import STARTS_FILE
+from agentrl.runs.run_start_records import STARTS_FILE
 from agentrl.runs.run_summary import ARCHIVE, find_runs, job_stage, job_state, summarize
 from agentrl.text import printable, quoted
 from agentrl.viewer.background_reading import BackgroundReading

@@ -15,14 +15,14 @@ import uvicorn
 
 from agentrl import replay
 from agentrl.config import Config
+from agentrl.cross_origin_requests import MAX_CONNECTIONS
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.files import path_of
-from agentrl.foreign_requests import MAX_CONNECTIONS
 from agentrl.replay import Run
 from agentrl.runs.run_summary import is_folder_of_runs
 from agentrl.training.evaluation.interactive_play import HUMAN, play, training_command
+from agentrl.training.inference.background_model import ModelThread
 from agentrl.training.inference.chat_history import ChatHistory
-from agentrl.training.inference.model_thread import ModelThread
 from agentrl.types import ScoredEpisode
 from agentrl.viewer.access_control import AccessGuard
 from agentrl.viewer.background_reading import BackgroundReading, StillReading

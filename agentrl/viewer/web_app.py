@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 
 from agentrl.errors import AgentRLError, ConfigError, DeviceError
 from agentrl.text import known_names, quoted
-from agentrl.viewer import page_data
+from agentrl.viewer import episode_page_data
 from agentrl.viewer.access_control import AccessGuard, TokenMissing, guard_requests
 from agentrl.viewer.background_reading import StillReading
 
@@ -151,7 +151,9 @@ def _status_of(error: AgentRLError) -> int:
 def as_json(value: Any, status: int = 200) -> Response:
     """Return a response with JSON values."""
     return Response(
-        json.dumps(page_data.sendable(value), ensure_ascii=False, separators=(",", ":")).encode(),
+        json.dumps(
+            episode_page_data.sendable(value), ensure_ascii=False, separators=(",", ":")
+        ).encode(),
         status_code=status,
         media_type="application/json",
     )

@@ -30,7 +30,7 @@ class VLLMTransport(StreamedTransport):
     def send(self, weights: WeightSource, link: EngineLink, rank: int, host: str) -> None:
         """See `StreamedTransport.send`."""
         if self._trainer is None:
-            from agentrl.policies.engines.vllm_transfer import open_trainer
+            from agentrl.policies.engines.vllm_weight_transfer import open_trainer
 
             info = self.trainer_info(rank, host, link.workers)
             self._trainer = open_trainer(info, VLLMClient(link), weights)
@@ -68,7 +68,7 @@ class SharedMemoryTransport(VLLMTransport):
     def trainer_info(self, rank: int, host: str, workers: int) -> Any:
         """See `VLLMTransport.trainer_info`."""
         # Imported here because only a learner rank with this transport needs vLLM.
-        from agentrl.policies.engines.vllm_transfer import shared_trainer_info
+        from agentrl.policies.engines.vllm_weight_transfer import shared_trainer_info
 
         return shared_trainer_info(rank, weight_files.shared_folder())
 
@@ -82,7 +82,7 @@ class IpcTransport(VLLMTransport):
 
     def trainer_info(self, rank: int, host: str, workers: int) -> Any:
         """See `VLLMTransport.trainer_info`."""
-        from agentrl.policies.engines.vllm_transfer import ipc_trainer_info
+        from agentrl.policies.engines.vllm_weight_transfer import ipc_trainer_info
 
         return ipc_trainer_info(rank)
 
@@ -95,7 +95,7 @@ class NcclTransport(VLLMTransport):
 
     def trainer_info(self, rank: int, host: str, workers: int) -> Any:
         """See `VLLMTransport.trainer_info`."""
-        from agentrl.policies.engines.vllm_transfer import nccl_trainer_info
+        from agentrl.policies.engines.vllm_weight_transfer import nccl_trainer_info
 
         return nccl_trainer_info(rank, host, workers)
 

@@ -11,7 +11,7 @@ from agentrl.data.dataset import Dataset
 from agentrl.data.observations import AnyText, ImageTuple
 from agentrl.data.question import Question
 from agentrl.data.reward_inputs import IMAGE_COLUMN, ROW
-from agentrl.env import FirstObservation
+from agentrl.env_registry import FirstObservation
 from agentrl.envs.qa.question_sources import open_source
 from agentrl.errors import ConfigError
 

@@ -8,8 +8,8 @@ import pytest
 from agentrl import config as configuration
 from agentrl.check import checks, findings
 from agentrl.errors import ConfigError
-from agentrl.rollout.play_plan import plan_play
-from agentrl.training.plan.length_check import check_lengths
+from agentrl.rollout.rollout_plan import plan_rollouts
+from agentrl.training.plan.trial_episodes import check_lengths
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -76,7 +76,7 @@ def test_a_job_with_an_adapter_that_lies_fails_before_any_work(llava: Path, tmp_
     settings = [f"model.path={llava}", f"model.adapter={file}:Llava", "rollout.engine=hf"]
     job = configuration.load("number_game", [*settings, "model.chat=chatml"])
     with pytest.raises(ConfigError, match=r"num_image_tokens returns 17 .* processor produces 16"):
-        check_lengths(plan_play(job), job.warm_start, [])
+        check_lengths(plan_rollouts(job), job.warm_start, [])
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_new_environment_passes_its_own_tests_and_a_dry_run(
     assert tested.returncode == 0, tested.stdout[-3000:]
     assert "2 passed" in tested.stdout
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("agentrl.training.plan.length_check._BUDGET_S", 0.0)  # tested there
+    monkeypatch.setattr("agentrl.training.plan.trial_episodes._BUDGET_S", 0.0)  # tested there
     monkeypatch.setattr(sys, "path", sys.path[:])
     modules = set(sys.modules)
     assert run(["train", "config.yaml", "--dry-run"]) == 0

@@ -450,7 +450,7 @@ def test_what_cannot_be_ported_is_refused(tmp_path, monkeypatch, capsys, argumen
 def test_a_ported_job_passes_a_dry_run(trainer, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setattr("agentrl.training.plan.length_check._BUDGET_S", 0.0)
+    monkeypatch.setattr("agentrl.training.plan.trial_episodes._BUDGET_S", 0.0)
     (tmp_path / "math.jinja").write_text(r"{{ content | trim }} Answer in \boxed{}.")
     (tmp_path / "reward.py").write_text(
         "def compute_score(reward_inputs):\n    return [{'overall': 1.0} for _ in reward_inputs]\n"

@@ -15,11 +15,11 @@ from agentrl.cluster.reservation import find_nodes
 from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.devices.pool.phones_in_use import PhonesInUse
-from agentrl.env import find_env
+from agentrl.env_registry import find_env
 from agentrl.errors import ConfigError
-from agentrl.replay.live_phones import read_live_phones
+from agentrl.replay.live_phone_states import read_live_phones
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.open_rollouts import open_rollouts
 from agentrl.training.plan.job_plan import check_scripted_play
 from agentrl.viewer.run_overview import devices as phones_of_run
@@ -64,8 +64,8 @@ async def test_prompts_travel_from_the_phones_of_both_nodes_to_the_only_engine(
         for node, port in zip(nodes, ports, strict=True)
     }
     config = number_game(1, hosts=hosts)
-    check_scripted_play(plan_play(config))
-    rollouts = await open_rollouts(plan_play(config), tiny_vlm, tmp_path)
+    check_scripted_play(plan_rollouts(config))
+    rollouts = await open_rollouts(plan_rollouts(config), tiny_vlm, tmp_path)
     try:
         requests = requests_of_step("train", 1, [1, 2, 3, 4], 2)
         played = await rollouts.collect(requests)
@@ -93,7 +93,7 @@ async def test_a_host_and_the_only_engine_die_while_episodes_are_played(
         node.id: {"source": "virtual:2", "adb_port": port}
         for node, port in zip(nodes, ports, strict=True)
     }
-    rollouts = await open_rollouts(plan_play(number_game(1, hosts=hosts)), tiny_vlm, tmp_path)
+    rollouts = await open_rollouts(plan_rollouts(number_game(1, hosts=hosts)), tiny_vlm, tmp_path)
 
     async def play(step, lose):
         """Play while something is lost, as soon as the second host has recorded an episode."""
@@ -152,8 +152,8 @@ async def test_scripted_players_use_the_phones_of_a_list_where_they_are(nodes, p
     with connected(AdbServer(port=ports[0])) as here, connected(AdbServer(port=ports[1])) as there:
         hosts = {node.id: {"adb_port": port} for node, port in zip(nodes, ports, strict=True)}
         config = number_game(1, source=[there, here], hosts=hosts)
-        check_scripted_play(plan_play(config))
-        rollouts = await open_rollouts(plan_play(config), None, tmp_path)
+        check_scripted_play(plan_rollouts(config))
+        rollouts = await open_rollouts(plan_rollouts(config), None, tmp_path)
         try:
             played = await rollouts.collect(requests_of_step("eval", 1, [5, 6], 1), "expert")
         finally:
@@ -163,11 +163,11 @@ async def test_scripted_players_use_the_phones_of_a_list_where_they_are(nodes, p
         }
         lost = replace(config.devices, source=[here, "emulator-5999"])
         with pytest.raises(ConfigError, match="emulator-5999: not connected to any of the job's 2"):
-            check_scripted_play(plan_play(replace(config, devices=lost)))
+            check_scripted_play(plan_rollouts(replace(config, devices=lost)))
         gone = {nodes[1].id: {"source": ["emulator-5999"], "adb_port": ports[1]}}
         gone = replace(config.devices, hosts=gone)
         with pytest.raises(ConfigError, match=r"phones of .*emulator-5999 is not known to adb"):
-            check_scripted_play(plan_play(replace(config, devices=gone)))
+            check_scripted_play(plan_rollouts(replace(config, devices=gone)))
 
 
 def test_the_doctor_examines_the_phones_of_a_node_and_reports_one_that_hangs(

@@ -11,10 +11,10 @@ import agentrl
 from agentrl import config as configuration
 from agentrl.cli import run
 from agentrl.data.grading import final_answer
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.rewards.scoring import RewardFunctions
-from tests.rollout.rewards.test_reward_adapters import TICKET
+from tests.rollout.rewards.test_reward_calls import TICKET
 from tests.rollout.test_collector import episode_of
 
 ROOT = Path(__file__).parents[2]
@@ -125,7 +125,7 @@ def test_a_recipe_rewards_the_right_answer_and_not_a_wrong_one(recipe, drawn):
 @pytest.mark.parametrize("recipe", ROWS)
 def test_a_recipe_passes_a_dry_run(recipe, drawn, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("agentrl.training.plan.length_check._BUDGET_S", 0.0)  # tested there
+    monkeypatch.setattr("agentrl.training.plan.trial_episodes._BUDGET_S", 0.0)  # tested there
     command = [COMMANDS.get(recipe, "train"), f"recipes/{recipe}", *overrides(recipe, drawn)]
     assert run([*command, "--dry-run"]) == 0, capsys.readouterr().err
     assert "All checks pass" in capsys.readouterr().out

@@ -7,7 +7,7 @@ from agentrl.config import Config, EnvConfig, RewardConfig
 from agentrl.data.open_table import open_table
 from agentrl.data.question_reader import PromptRows
 from agentrl.errors import ActionError, ConfigError
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.training.plan.job_plan import check_scripted_play
 from tests.data.rows import picture, png, write_jsonl
 from tests.data.test_contracts import RIGHT, WRONG, asked, scored, written
@@ -147,7 +147,7 @@ def test_prompts_without_answers_are_scored_by_a_reward_of_completions(
     assert "ground_truth" not in info
     qa = {"data": str(path), "grade": "none"}
     check_scripted_play(
-        plan_play(
+        plan_rollouts(
             Config(env=EnvConfig(id="QA-v0", kwargs=qa), rewards=[RewardConfig(function=reward)])
         )
     )
@@ -161,7 +161,7 @@ def test_rewards_that_are_given_the_right_answer_are_refused_without_one(folder)
     for function in ("verl", "easyr1_batch"):
         rewards = [RewardConfig(function=f"tests.data.contract_rewards:{function}")]
         with pytest.raises(ConfigError, match=rf"{function} takes the right answer.*keys={{answer"):
-            check_scripted_play(plan_play(Config(env=qa, rewards=rewards)))
+            check_scripted_play(plan_rollouts(Config(env=qa, rewards=rewards)))
 
 
 # --- MMMU and MathVista ---------------------------------------------------------------------

@@ -13,11 +13,11 @@ import pytest
 import agentrl
 from agentrl.config import Config, EnvConfig, RewardConfig
 from agentrl.errors import ConfigError, RewardError
-from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.rewards.scoring import RewardFunctions
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.training.plan.job_plan import check_scripted_play
 from tests.data.rows import picture, png, write_jsonl
-from tests.rollout.rewards.test_reward_adapters import TICKET
+from tests.rollout.rewards.test_reward_calls import TICKET
 from tests.rollout.test_collector import episode_of
 
 DATA_URI = "data:image/png;base64," + base64.b64encode(png(picture(40))).decode()
@@ -212,12 +212,12 @@ def test_a_column_that_a_trl_function_takes_is_missed_before_any_episode(folder)
         ConfigError,
         match=r"^rewards: trl_accuracy requires the column 'solution'.* Known: answer, .*problem, ",
     ):
-        check_scripted_play(plan_play(Config(env=qa, rewards=reward)))
+        check_scripted_play(plan_rollouts(Config(env=qa, rewards=reward)))
     check_scripted_play(
-        plan_play(Config(env=qa, rewards=[RewardConfig(function=f"{OURS}trl_format")]))
+        plan_rollouts(Config(env=qa, rewards=[RewardConfig(function=f"{OURS}trl_format")]))
     )
     written(folder, R1V)
-    check_scripted_play(plan_play(Config(env=qa, rewards=reward)))
+    check_scripted_play(plan_rollouts(Config(env=qa, rewards=reward)))
 
 
 # --- veRL ---------------------------------------------------------------------------------
@@ -472,7 +472,7 @@ def test_columns_of_pictures_are_not_recorded(folder):
 
 
 def test_pictures_of_the_row_are_those_that_the_model_saw(folder):
-    from agentrl.rollout.rewards.reward_adapters import inputs_of
+    from agentrl.rollout.rewards.reward_calls import inputs_of
 
     for row, held in ((R1V, "image"), (EASYR1, "images")):
         _, shown, reset_info = asked(written(folder, row))

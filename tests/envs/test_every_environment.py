@@ -3,13 +3,15 @@
 import gymnasium
 import pytest
 
-from agentrl import env
+from agentrl import env_registry
 from agentrl.check.environments import check_environment
 from agentrl.check.support.random_episodes import equal_values
 from agentrl.config import EnvConfig
 
 # Other tests, if imported before, have registered their environments, too.
-OURS = [game for game in env.registered_envs() if str(game.entry_point).startswith("agentrl.")]
+OURS = [
+    game for game in env_registry.registered_envs() if str(game.entry_point).startswith("agentrl.")
+]
 ON_PHONES = {game.id for game in OURS if game.app is not None}
 SLOW = pytest.mark.slow, pytest.mark.adb, pytest.mark.timeout(600)
 IDS = [pytest.param(g.id, marks=SLOW if g.id in ON_PHONES else ()) for g in OURS]
@@ -30,7 +32,7 @@ def test_a_built_in_environment_passes_all_checks(id: str, request: pytest.Fixtu
 )
 @pytest.mark.parametrize("id", ["Sokoban-v0", "QA-v0"])
 def test_it_works_in_vector_environments(id: str, mode: str, settings: dict[str, bool]) -> None:
-    env.find_env(id)
+    env_registry.find_env(id)
     both = gymnasium.make_vec(id, num_envs=2, vectorization_mode=mode, vector_kwargs=settings)
     alone = gymnasium.make(id, disable_env_checker=True)
     try:

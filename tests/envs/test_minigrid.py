@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agentrl.envs.minigrid import Walker
+from agentrl.envs.minigrid.players import Walker
 
 MOVES = ["left", "right", "forward", "pickup", "drop", "toggle", "done"]
 

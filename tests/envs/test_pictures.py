@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from agentrl import user_code
-from agentrl.env import find_env
+from agentrl.env_registry import find_env
 from agentrl.envs.android.phone_game.boxes import to_app
 
 DIGESTS: Mapping[str, str] = {

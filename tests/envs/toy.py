@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentrl.envs.android.phone_game import paint
-from agentrl.envs.android.phone_game.app import GameApp
 from agentrl.envs.android.phone_game.boxes import Box, Grid, SwipePath
 from agentrl.envs.android.phone_game.env import GameEnv
 from agentrl.envs.android.phone_game.game import PhoneGame
+from agentrl.envs.android.phone_game.game_app import GameApp
+from agentrl.envs.android.phone_game.level_settings import PacedSettings, one_of
 from agentrl.envs.android.phone_game.players import GamePlayer, RandomGamePlayer
 from agentrl.envs.android.phone_game.rules import GameRules
-from agentrl.envs.android.phone_game.settings import PacedSettings, one_of
 from agentrl.envs.android.phone_game.translator import GameTranslator
 
 COLUMNS = 4

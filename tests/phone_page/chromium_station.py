@@ -16,7 +16,7 @@ from playwright.sync_api import Error, TimeoutError, sync_playwright
 
 from agentrl.types import Image
 from tests.phone_page.chromium_phone import Tab
-from virtual_phone.apps.app_tasks import AppTasks
+from virtual_phone.apps.app_manager import AppManager
 from virtual_phone.apps.installed_app import InstalledApp
 from virtual_phone.apps.system_apps import BROWSER, TextPage
 from virtual_phone.phone_display import VisibleState
@@ -192,7 +192,7 @@ class BrowsingPhone(VirtualPhone):
 
     def _bring(self, package: str, activity: str | None = None, *, text: str = "") -> None:
         if package != BROWSER:
-            AppTasks.bring_to_front(self.tasks, package, activity, text=text)
+            AppManager.bring_to_front(self.tasks, package, activity, text=text)
         elif "  " not in text:  # else it is the title, which Chromium shows by itself
             self.opened.append(text)
             self.chromium.go(text)

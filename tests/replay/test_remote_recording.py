@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agentrl import replay
-from agentrl.replay.live_phones import LivePhones
+from agentrl.replay.live_phone_states import LivePhones
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.remote_recording import Parcel, Spool, SpoolReceiver
 from tests.replay.episodes import scored

@@ -8,7 +8,7 @@ from agentrl.data import grading
 from agentrl.data.grading import extract_answer, last_boxed
 from agentrl.errors import ActionError
 from agentrl.rewards import form, length, matching
-from tests.rollout.rewards.test_reward_adapters import TICKET, answered
+from tests.rollout.rewards.test_reward_calls import TICKET, answered
 from tests.rollout.test_collector import episode_of
 
 

@@ -22,7 +22,7 @@ from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.remote import OpenRLHF, Remote
 from agentrl.rollout.rewards.scoring import RewardFunctions
-from tests.rollout.rewards.test_reward_adapters import answered
+from tests.rollout.rewards.test_reward_calls import answered
 
 THEIRS = """
 import time

@@ -18,9 +18,9 @@ from agentrl.errors import ConfigError
 from agentrl.extension_points import DIALECT
 from agentrl.policies.open_model import open_encoder, resize_for
 from agentrl.policies.scripted_policy import ScriptedPolicy
-from agentrl.rollout.environments.env_plan import history_of, resolve_env
 from agentrl.rollout.environments.env_runner import EnvRunner
 from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
+from agentrl.rollout.environments.resolved_env import history_of, resolve_env
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.types import IMAGE, Episode, Message, Observation, Outcome
 from virtual_phone import spawn

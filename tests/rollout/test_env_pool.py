@@ -22,10 +22,10 @@ from agentrl.errors import (
 )
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_pool import PhoneEnvPool
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_processes import EnvProcesses
 from agentrl.rollout.environments.load_translator_and_players import read_interface
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome
 from tests.rollout.test_collector import episode_of
@@ -87,7 +87,7 @@ async def test_processes_give_the_same_episodes_as_threads(processes: int) -> No
         wrappers=[wrapper],
         processes=processes,
     )
-    rollouts = RolloutWorker(plan_play(Config(env=settings)), None, None)
+    rollouts = RolloutWorker(plan_rollouts(Config(env=settings)), None, None)
     await rollouts.start()
     try:
         played = await rollouts.collect(requests_of_step("train", 1, [3, 4], 3), "player")
@@ -194,7 +194,7 @@ HOLDER = """
 import sys, time
 from agentrl.config import EnvConfig
 from agentrl.rollout.environments.env_processes import EnvProcesses
-from agentrl.rollout.environments.env_plan import resolve_env
+from agentrl.rollout.environments.resolved_env import resolve_env
 
 if __name__ == "__main__":
     processes = EnvProcesses(1)

@@ -18,9 +18,9 @@ from agentrl.replay import open as open_run
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_pool import open_env_pool
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_runner import EnvRunner
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.run_episode import EpisodeLimits, run_episode
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome, ScoredEpisode
@@ -51,7 +51,7 @@ async def test_a_masked_region_is_black_in_every_recorded_picture(
 ):
     config = number_game()
     config.run.frames, config.devices.mask = frames, [MASK]
-    rollouts = RolloutWorker(plan_play(config), tiny_vlm, tmp_path)
+    rollouts = RolloutWorker(plan_rollouts(config), tiny_vlm, tmp_path)
     await rollouts.start()
     try:
         await rollouts.collect(requests_of_step("train", 1, [5], 1), "expert")
@@ -106,7 +106,7 @@ async def test_a_screen_of_another_app_is_never_on_disk(adb_server, tmp_path, de
     config = number_game(delay_ms)
     (request,) = requests_of_step("train", 1, [5], 1)
     with Recorder(tmp_path) as recorder:
-        env_pool = open_env_pool(plan_play(config), recorder.frame, (0, 1))
+        env_pool = open_env_pool(plan_rollouts(config), recorder.frame, (0, 1))
         serial = env_pool.pool.serials[0]
 
         async def act(runner):

@@ -5,7 +5,7 @@ import pytest
 from agentrl.check.environments.checks import check_player
 from agentrl.config import Config, EnvConfig
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome
 
@@ -34,7 +34,7 @@ async def test_a_player_reads_the_observation(id: str, processes: int) -> None:
         max_turns=30,
     )
     assert check_player(config.env, "expert").state == "ok"
-    rollouts = RolloutWorker(plan_play(config), None, None)
+    rollouts = RolloutWorker(plan_rollouts(config), None, None)
     await rollouts.start()
     try:
         played = await rollouts.collect(requests_of_step("train", 1, [1, 2, 3], 1), "expert")

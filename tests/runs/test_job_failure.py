@@ -21,7 +21,7 @@ from agentrl.errors import (
 from agentrl.training.job import Job, run_job
 from agentrl.runs.job_failure import may_pass, read_failure
 from agentrl.runs.run_folder import RunFolder
-from agentrl.runs.run_state import RunState
+from agentrl.runs.resume_state import ResumeState
 from agentrl.runs.run_summary import job_state, summarize
 
 
@@ -37,7 +37,7 @@ class FailingJob(Job[None]):
     def is_finished(self, summary):
         return False
 
-    async def run(self, plan: None, folder: RunFolder, state: RunState, *, resumed: bool):
+    async def run(self, plan: None, folder: RunFolder, state: ResumeState, *, resumed: bool):
         logging.getLogger("agentrl.example").warning("about to fail")
         state.step = 1
         folder.save_state(state)

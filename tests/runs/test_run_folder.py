@@ -18,7 +18,7 @@ from agentrl.replay.recorder import Recorder
 from agentrl.rollout.nodes.job_files import user_files
 from agentrl.training.job import _resume_hint
 from agentrl.runs.run_folder import RunFolder
-from agentrl.runs.run_state import RunState
+from agentrl.runs.resume_state import ResumeState
 from agentrl.training.command_target import job_name
 from tests.replay.aging import age
 from tests.viewer import runs
@@ -47,7 +47,7 @@ def test_edited_files_of_the_user_are_found(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     config = Config(rewards=[RewardConfig(function="edited.py:one")])
-    state, file = RunState(), tmp_path / "edited.py"
+    state, file = ResumeState(), tmp_path / "edited.py"
     for step, content in enumerate(("1", "1", "2")):
         file.write_text(content)
         state.step = step

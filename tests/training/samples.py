@@ -11,7 +11,7 @@ from agentrl.algorithms.core.algorithm import AdvantageResult, load_algorithm
 from agentrl.check.support.sample_steps import sample_turn, scored_episode
 from agentrl.config import Config
 from agentrl.policies.models import ModelAdapter
-from agentrl.training.batching.token_sequences import split_into_sequences
+from agentrl.training.batching.episode_splitting import split_into_sequences
 from agentrl.training.learner.learner import Learner
 from agentrl.training.trainer.training_samples import (
     ScoreTokens,

@@ -10,7 +10,7 @@ import yaml
 from agentrl import cli
 from agentrl.errors import ConfigError
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.offline.finetuning import SupervisedFinetuning
+from agentrl.training.offline.finetuning_methods import SupervisedFinetuning
 from agentrl.training.pipeline import check_pipeline, run_pipeline, stored_pipeline
 from agentrl.viewer.export import write_pipeline_report
 from tests.data.rows import write_jsonl

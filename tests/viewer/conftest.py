@@ -16,7 +16,7 @@ from playwright.sync_api import (
 
 from agentrl import replay
 from agentrl.devices import DevicePool, open_device, open_source
-from agentrl.replay.live_phones import LivePhones
+from agentrl.replay.live_phone_states import LivePhones
 from agentrl.rollout.nodes.shared_phone_pool import phone_states
 from agentrl.viewer.viewer_server import ViewerServer
 from tests.browser import start_chromium

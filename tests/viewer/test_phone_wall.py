@@ -7,7 +7,7 @@ import pytest
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Run
-from agentrl.replay.live_phones import LivePhone, LivePhones, read_live_phones
+from agentrl.replay.live_phone_states import LivePhone, LivePhones, read_live_phones
 from agentrl.viewer.phone_wall import PhoneWall
 from tests.viewer.conftest import wait_for
 

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from agentrl.devices import open_device
-from agentrl.replay.live_phones import LivePhone, LivePhones, read_live_phones
+from agentrl.replay.live_phone_states import LivePhone, LivePhones, read_live_phones
 from agentrl.replay.recorder import Recorder
 from agentrl.text import phone_name
 from tests.replay.episodes import screen

@@ -28,14 +28,14 @@ from agentrl.config import Config, EnvConfig, RolloutConfig, RunConfig
 from agentrl.data.offline_rows import OfflineRows, read_chat
 from agentrl.data.tables import read_file
 from agentrl.errors import ConfigError
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.training.demonstrations.reply_conversion import available_gestures
 from agentrl.training.evaluation.human_player import UndoRequested
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
+from agentrl.training.inference.background_model import ModelThread
 from agentrl.training.inference.chat_history import ChatHistory
 from agentrl.training.inference.inference_model import open_chat_target
-from agentrl.training.inference.model_thread import ModelThread
 from agentrl.viewer.browser_play import BrowserPlay
 from agentrl.viewer.chat_app import LiveChat, chat_application
 from agentrl.viewer.viewer_server import WebServer, play_in_browser
@@ -386,7 +386,7 @@ import gymnasium
 import numpy as np
 
 import agentrl
-from agentrl.actions.action_syntax import ActionSyntax
+from agentrl.actions.screen_action_syntax import ActionSyntax
 from agentrl.actions.screen_actions import Tap
 
 

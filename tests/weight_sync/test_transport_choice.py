@@ -9,7 +9,7 @@ import pytest
 from agentrl import accelerators
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.open_rollouts import layout_of_job
 from agentrl.rollout.workers.rollout_worker_group import RayLink
 from agentrl.weight_sync.engine_link import EngineLink, LocalLink
@@ -72,7 +72,7 @@ def test_the_transport_depends_on_which_gpus_are_shared(with_gpus, gpus, config,
     transport(config).check()
     assert transport(config).transport() == kind
     assert transport(config).sleeps() is sleeps
-    placed = plan_play(config).placed(layout_of_job(config.rollout, config.train)).settings
+    placed = plan_rollouts(config).placed(layout_of_job(config.rollout, config.train)).settings
     assert (placed.train.weight_transfer, placed.rollout.sleep) == (kind, sleeps)
 
 

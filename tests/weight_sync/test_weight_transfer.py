@@ -91,7 +91,7 @@ async def send(learner, engine, version, *, link=LocalLink, transport="shared"):
 async def test_an_engine_uses_chunked_weights_even_for_cached_images(
     engine, encoder, tiny_vlm, config: Config, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("agentrl.policies.engines.vllm_transfer._CHUNK_BYTES", 1 << 20)
+    monkeypatch.setattr("agentrl.policies.engines.vllm_weight_transfer._CHUNK_BYTES", 1 << 20)
     config.train.check_weights = True
     asked = prompts(encoder)
     old = await ask(engine, asked, temperature=0)

@@ -8,7 +8,7 @@ from virtual_phone.commands import (  # noqa: F401 - importing them fills the ta
     am,
     builtins,
     dumpsys,
-    dumpsys_services,
+    dumpsys_static_services,
     event_commands,
     input_commands,
     logcat,

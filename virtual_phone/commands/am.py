@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from virtual_phone.apps.app_tasks import AppTasks
+from virtual_phone.apps.app_manager import AppManager
 from virtual_phone.apps.installed_app import component_name
 from virtual_phone.apps.system_apps import ACTIVITIES, BROWSER, DIALER, LAUNCHER, SETTINGS
 from virtual_phone.commands.command_table import command
 from virtual_phone.shell.interpreter import CommandContext
-from virtual_phone.system.page_loading import fetch_title
+from virtual_phone.system.loopback_http_client import fetch_title
 from virtual_phone.virtual_phone import VirtualPhone
 
 _EXTRAS = frozenset((
@@ -201,7 +201,7 @@ async def _start(ctx: CommandContext, intent: Intent) -> int:
     return 0
 
 
-def find_viewer(tasks: AppTasks, intent: Intent) -> str:
+def find_viewer(tasks: AppManager, intent: Intent) -> str:
     """Return the package that opens the URL of a VIEW intent, or ''."""
     scheme = intent.data.partition(":")[0].lower()
     if not intent.action.endswith(".VIEW") or not scheme:

@@ -6,7 +6,12 @@ import contextlib
 from virtual_phone.commands.command_options import number_of, split_options
 from virtual_phone.commands.command_table import command
 from virtual_phone.shell.interpreter import CommandContext, UsageError
-from virtual_phone.system.page_loading import LOOPBACK_HOSTS, PageUnreachable, Request, fetch
+from virtual_phone.system.loopback_http_client import (
+    LOOPBACK_HOSTS,
+    PageUnreachable,
+    Request,
+    fetch,
+)
 
 _LONG_NAMES = {
     "output=": "o", "remote-name": "O", "fail": "f", "location": "L", "head": "I", "include": "i",

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from virtual_phone.protocol.adb_packets import OKAY, WRTE, ProtocolError
+from virtual_phone.system.asyncio_wakeup import Wakeup
 from virtual_phone.system.byte_channels import Buffer
-from virtual_phone.system.wakeup import Wakeup
 
 _ROOM = 1 << 20
 """`drain` waits while more than this many bytes are queued."""

@@ -9,7 +9,7 @@ from virtual_phone.shell.redirects import Read, Terminal, Write
 from virtual_phone.shell.shell_parser import parse
 from virtual_phone.shell.shell_state import ShellExit
 from virtual_phone.shell.syntax_tree import ShellSyntaxError
-from virtual_phone.system.wakeup import Wakeup
+from virtual_phone.system.asyncio_wakeup import Wakeup
 
 _INTERRUPT, _END, _KILL_LINE = 0x03, 0x04, 0x15
 _ERASE = frozenset((0x08, 0x7F))

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
-from virtual_phone.system.wakeup import Wakeup
+from virtual_phone.system.asyncio_wakeup import Wakeup
 
 Buffer = bytes | memoryview
 _ROOM = 1 << 18

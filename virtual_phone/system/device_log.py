@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from virtual_phone.system.wakeup import Wakeup
+from virtual_phone.system.asyncio_wakeup import Wakeup
 
 Level = Literal["V", "D", "I", "W", "E", "F"]
 LEVELS: tuple[Level, ...] = get_args(Level)

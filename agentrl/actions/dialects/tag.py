@@ -4,8 +4,8 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from agentrl.actions.action_calls import ActionSet
-from agentrl.actions.action_syntax import ACTION_FORMS, ActionSyntax
 from agentrl.actions.dialect import ActionTypes, Dialect, Screen, Size
+from agentrl.actions.screen_action_syntax import ACTION_FORMS, ActionSyntax
 from agentrl.actions.screen_actions import ScreenAction, Tap
 
 

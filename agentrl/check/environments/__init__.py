@@ -14,7 +14,7 @@ from agentrl.check.support.random_episodes import RandomEpisode, play_randomly
 from agentrl.config import EnvConfig
 from agentrl.devices.device_sources import open_device
 from agentrl.errors import AgentRLError, DeviceError, describe_error, message_of
-from agentrl.rollout.environments.env_plan import resolve_env
+from agentrl.rollout.environments.resolved_env import resolve_env
 
 _QUICK_STEPS = 5
 _STOPS = ("construction", CLOSE)

@@ -31,12 +31,12 @@ from agentrl.check.support.random_episodes import (
 from agentrl.config import EnvConfig
 from agentrl.config.env_settings import EACH
 from agentrl.data.observations import observation_problem
-from agentrl.env import scripted_reply
+from agentrl.env_registry import scripted_reply
 from agentrl.errors import ActionError, AgentRLError, describe_error
 from agentrl.rollout.environments.env_calls import reset_env, step_env
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_processes import resident_bytes
 from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.text import pluralize, quoted
 from agentrl.types import Image
 

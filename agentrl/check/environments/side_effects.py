@@ -19,9 +19,9 @@ from agentrl.child_process import descendants
 from agentrl.config import EnvConfig
 from agentrl.errors import describe_error
 from agentrl.rollout.environments.env_calls import reset_env
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_server import CLOSE_S
-from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.user_code_guard import remember_streams, reopen_closed_streams
 
 CLOSE = "reset and close"
 """Name of the check that resets and closes the first instance."""

@@ -9,7 +9,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from agentrl import config as configuration
-from agentrl.check.extension_listing import description_of, point_of, points
+from agentrl.check.extension_catalog import description_of, point_of, points
 from agentrl.check.finding import Finding, ok, wrong
 from agentrl.check.runner import Check, describe_failure, run_checks
 from agentrl.errors import ConfigError

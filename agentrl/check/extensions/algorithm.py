@@ -8,7 +8,7 @@ import numpy as np
 
 from agentrl import config as configuration
 from agentrl.algorithms.core.algorithm import Algorithm, Requires
-from agentrl.check.extension_listing import check_texts, reference
+from agentrl.check.extension_catalog import check_texts, reference
 from agentrl.check.support import advantage_invariants, loss_invariants
 from agentrl.check.support.sample_steps import Groups, sample_steps
 from agentrl.config import AlgorithmConfig, algorithm_config

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from agentrl.actions.screen_actions import Tap
-from agentrl.check.extension_listing import reference
-from agentrl.check.support.probe_phone import probe_phone, set_fault
+from agentrl.check.extension_catalog import reference
+from agentrl.check.support.virtual_probe_phone import probe_phone, set_fault
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import Capture

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.check.extension_listing import reference
+from agentrl.check.extension_catalog import reference
 from agentrl.check.extensions.model import folder_of
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.chat_format import ChatFormat

@@ -8,8 +8,8 @@ from contextlib import closing
 import numpy as np
 
 from agentrl.actions.screen_actions import Tap
-from agentrl.check.extension_listing import reference
-from agentrl.check.support.probe_phone import PACKAGE, probe_phone
+from agentrl.check.extension_catalog import reference
+from agentrl.check.support.virtual_probe_phone import PACKAGE, probe_phone
 from agentrl.child_process import free_port
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline

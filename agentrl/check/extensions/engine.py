@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from agentrl.check.extension_listing import reference
+from agentrl.check.extension_catalog import reference
 from agentrl.check.finding import Finding, ok
 from agentrl.check.support.tiny_model_folder import tiny_folder
 from agentrl.config import RolloutConfig

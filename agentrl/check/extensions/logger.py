@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from agentrl.check.extension_listing import reference
+from agentrl.check.extension_catalog import reference
 from agentrl.runs.metrics_file import EVALUATION, TRAINING
 from agentrl.training.monitoring.logger import Logger, check_loggers, open_loggers
 from agentrl.training.monitoring.progress import PlannedWork

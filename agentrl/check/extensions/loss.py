@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from agentrl.algorithms.core.policy_loss import PolicyLoss
-from agentrl.check.extension_listing import check_texts, reference
+from agentrl.check.extension_catalog import check_texts, reference
 from agentrl.check.support import loss_invariants
 from agentrl.config import LossConfig, algorithm_config
 

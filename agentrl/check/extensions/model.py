@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.check.extension_listing import reference
+from agentrl.check.extension_catalog import reference
 from agentrl.check.support import model_comparison
 from agentrl.check.support.tiny_model_folder import tiny_folder
 from agentrl.policies.chat.chat_encoder import ChatEncoder

@@ -7,7 +7,7 @@ gets a made-up episode: a question with a picture.
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.check.extension_listing import reference
+from agentrl.check.extension_catalog import reference
 from agentrl.check.support.sample_episode import sample_episode, truncated
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from agentrl import config as configuration
-from agentrl.check.extension_listing import reference
+from agentrl.check.extension_catalog import reference
 from agentrl.check.support.sample_steps import sample_turn, scored_episode
 from agentrl.config import RolloutConfig, SamplerConfig
 from agentrl.training.sampling.task_sampler import (

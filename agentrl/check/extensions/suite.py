@@ -1,8 +1,8 @@
 """Checks of an evaluation suite of `eval.suite`: a class, or a YAML file."""
 
 from agentrl.config import EnvConfig, EvalConfig
-from agentrl.env import find_env
-from agentrl.rollout.environments.env_plan import resolve_env
+from agentrl.env_registry import find_env
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.training.env_seeds import check_evaluation_seeds
 from agentrl.training.evaluation.suite import EvaluationSuite, SuiteTask, tasks_of
 

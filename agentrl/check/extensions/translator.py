@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.check.environments import checks as env_checks
-from agentrl.check.extension_listing import reference
+from agentrl.check.extension_catalog import reference
 from agentrl.check.extensions.env import env_config_from
 from agentrl.check.finding import Finding
 from agentrl.check.runner import Check
@@ -16,8 +16,8 @@ from agentrl.check.support.open_env import open_env
 from agentrl.check.support.random_episodes import SEED, equal_values, play_randomly
 from agentrl.config import EnvConfig
 from agentrl.extension_points import TRANSLATOR
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.types import IMAGE
 
 USAGE = "env.translator_class={}"

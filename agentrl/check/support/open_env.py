@@ -8,8 +8,8 @@ import gymnasium
 
 from agentrl.config import EnvConfig
 from agentrl.config.env_settings import EACH
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_processes import EnvProcesses
+from agentrl.rollout.environments.resolved_env import resolve_env
 
 _CALL_S = 120.0
 """Deadline of a call to an environment in its own process."""

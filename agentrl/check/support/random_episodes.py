@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from agentrl import env
+from agentrl import env_registry
 from agentrl.check.support.open_env import open_env
 from agentrl.config import EnvConfig
 from agentrl.rollout.environments.env_calls import reset_env, step_env
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.types import Observation
 
 SEED = 7
@@ -84,7 +84,10 @@ def play_randomly(config: EnvConfig, steps: int, end: float = math.inf) -> Rando
 
 
 def _append(
-    played: RandomEpisode, translator: env.Translator, observation: Any, info: Mapping[str, Any]
+    played: RandomEpisode,
+    translator: env_registry.Translator,
+    observation: Any,
+    info: Mapping[str, Any],
 ) -> None:
     played.observations.append(observation)
     played.infos.append(dict(info))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from agentrl.algorithms.core.trajectories import EpisodeScores, Trajectories, build_trajectories
-from agentrl.training.batching.token_sequences import split_into_sequences
+from agentrl.training.batching.episode_splitting import split_into_sequences
 from agentrl.types import Episode, Outcome, ScoredEpisode, TokenScores, TokenSequence, Turn
 
 Groups = list[list[ScoredEpisode]]

@@ -9,7 +9,7 @@ from agentrl.cli.terminal import suggest
 from agentrl.text import shown_path
 
 if TYPE_CHECKING:
-    from agentrl.training.offline.offline_job import OfflineJob
+    from agentrl.training.offline.finetuning_job import FinetuningJob
 
 
 @job_command
@@ -18,7 +18,7 @@ def sft(options: JobOptions) -> None:
 
     Example: agentrl sft my_sft.yaml sft.train.data=chats.jsonl optim.lr=1e-5
     """
-    from agentrl.training.offline.finetuning import SupervisedFinetuning
+    from agentrl.training.offline.finetuning_methods import SupervisedFinetuning
 
     if (path := _run(SupervisedFinetuning, options)) is not None:
         suggest(("merge", path, "my-model"), ("train", "CONFIG", f"model.path={path}/model"))
@@ -30,7 +30,7 @@ def dpo(options: JobOptions) -> None:
 
     Example: agentrl dpo my_dpo.yaml dpo.train.data=pairs.jsonl dpo.beta=0.1
     """
-    from agentrl.training.offline.finetuning import PreferenceTraining
+    from agentrl.training.offline.finetuning_methods import PreferenceTraining
 
     if (path := _run(PreferenceTraining, options)) is not None:
         suggest(("merge", path, "my-model"), ("train", "CONFIG", f"model.path={path}/model"))
@@ -42,14 +42,14 @@ def train_reward_model(options: JobOptions) -> None:
 
     Example: agentrl train-reward-model my.yaml reward_model.train.data=pairs.jsonl
     """
-    from agentrl.training.offline.finetuning import RewardModelTraining
+    from agentrl.training.offline.finetuning_methods import RewardModelTraining
 
     if (path := _run(RewardModelTraining, options)) is not None:
         reward = f"rewards=[{{function: model, kwargs: {{path: {path}}}}}]"
         suggest(("train", "CONFIG", reward), ("serve-reward", path))
 
 
-def _run(job: "type[OfflineJob]", options: JobOptions) -> Any:
+def _run(job: "type[FinetuningJob]", options: JobOptions) -> Any:
     """Train and return the run's folder, or only check the job and return None."""
     if options.dry_run:
         from agentrl import config as configuration

@@ -45,14 +45,14 @@ def plan(
     # Imported late: these load torch and transformers, which takes seconds.
     from agentrl.cluster.placement import unused_gpus
     from agentrl.policies.open_model import engine_class
-    from agentrl.rollout.play_plan import plan_play
+    from agentrl.rollout.rollout_plan import plan_rollouts
     from agentrl.training.learner.learner_settings import LearnerSettings
     from agentrl.training.plan.memory_plan import layout_on, plan_memory
 
     each = engine_class(job.rollout).num_gpus(job.rollout.engine_kwargs)
     layout = layout_on(gpus, nodes, job.rollout, job.train)
     job.validate_for_training()
-    learner, play = LearnerSettings.of(job), plan_play(job)
+    learner, play = LearnerSettings.of(job), plan_rollouts(job)
     found = plan_memory(learner, play, job.checkpoint, layout, card, report=_say, host=host)
     ranks, engines = pluralize(len(layout.ranks), "rank"), pluralize(len(layout.engines), "engine")
     place = f"{ranks} and {engines} {'together' if layout.together else 'apart'}"

@@ -8,8 +8,8 @@ from typing import Any
 from agentrl.cli.porting.ported_settings import OPEN, PortedSettings
 from agentrl.cli.porting.trl_settings import combine_trl
 from agentrl.cli.terminal import announce
+from agentrl.config.defaults_by_name import algorithm_defaults
 from agentrl.config.other_trainers import translated
-from agentrl.config.sections_by_name import algorithm_defaults
 from agentrl.data.open_table import Selection, open_table
 from agentrl.errors import ConfigError
 

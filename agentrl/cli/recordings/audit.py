@@ -9,7 +9,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentrl.cli.recordings.episodes import LabelOption, RunArgument, SplitOption, StepOption
-from agentrl.cli.recordings.rescore import matching_episodes, recorded_episodes, reward_configs
+from agentrl.cli.recordings.rescore_and_rehearse import (
+    matching_episodes,
+    recorded_episodes,
+    reward_configs,
+)
 from agentrl.cli.terminal import output_console, print_table, suggest
 from agentrl.errors import ConfigError
 from agentrl.text import one_line, pluralize, printable

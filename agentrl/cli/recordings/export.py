@@ -206,7 +206,7 @@ def pairs(
     from agentrl import config as configuration
     from agentrl import replay
     from agentrl.replay.preference_pairs import PairSettings, write
-    from agentrl.rollout.environments.env_plan import history_of
+    from agentrl.rollout.environments.resolved_env import history_of
     from agentrl.runs.episode_summary import check_label
 
     recorded = replay.open(run)

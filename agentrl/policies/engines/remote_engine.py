@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 from agentrl import extras
 from agentrl.config import EndpointConfig, RolloutConfig
+from agentrl.cross_origin_requests import is_loopback
 from agentrl.errors import (
     ConfigError,
     EndpointRefused,
     EndpointUnreachable,
     EngineError,
 )
-from agentrl.foreign_requests import is_loopback
 from agentrl.policies.engines import chat_completions
 from agentrl.policies.engines.engine import (
     ChatEngine,

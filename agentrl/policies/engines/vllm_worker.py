@@ -7,11 +7,11 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from agentrl.policies.engines import vllm_transfer
+from agentrl.policies.engines import vllm_weight_transfer
 from agentrl.policies.engines.weight_checks import check_digest, join_digests, tensor_digest
 from agentrl.policies.models.weight_conversion import as_stored
 
-vllm_transfer.register()
+vllm_weight_transfer.register()
 
 
 class WeightLoader:

@@ -29,11 +29,11 @@ import psutil
 from agentrl import child_process
 from agentrl.child_process import descendants, describe_exit
 from agentrl.config import EnvConfig
-from agentrl.env import interface_of
+from agentrl.env_registry import interface_of
 from agentrl.errors import AgentRLError, EnvCrashed, EnvError, EnvLost, describe_error
 from agentrl.rollout.environments.env_calls import reset_env, step_env
-from agentrl.rollout.environments.env_plan import EnvPlan, resolve_env, with_text_actions
 from agentrl.rollout.environments.env_server import CLOSE_S, sendable
+from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env, with_text_actions
 from agentrl.text import pluralize
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class EnvProcesses:
         self._lock = threading.Lock()
 
     def make(
-        self, env: EnvPlan, render_mode: str | None, deadline_s: float
+        self, env: ResolvedEnv, render_mode: str | None, deadline_s: float
     ) -> "gymnasium.Env[Any, Any]":
         """Make an environment with its wrappers, in the next shared process or a separate one.
 
@@ -125,7 +125,7 @@ class EnvProcesses:
             child_process.end(process.popen)
 
 
-def interface_in_process(env: EnvPlan) -> dict[str, Any]:
+def interface_in_process(env: ResolvedEnv) -> dict[str, Any]:
     """Create an environment once in another process, and return its interface."""
     processes = EnvProcesses(1)
     try:

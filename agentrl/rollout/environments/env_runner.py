@@ -28,14 +28,14 @@ from agentrl.errors import (
 )
 from agentrl.event_loop import Worker
 from agentrl.rollout.environments.env_calls import reset_env, step_env
-from agentrl.rollout.environments.env_plan import EnvPlan, close_env
 from agentrl.rollout.environments.load_translator_and_players import ResizeOf, open_translator
 from agentrl.rollout.environments.prompt_messages import (
     compose_message,
     instructions_for,
     preceding_for,
 )
-from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
+from agentrl.rollout.environments.resolved_env import ResolvedEnv, close_env
+from agentrl.rollout.user_code_guard import remember_streams, reopen_closed_streams
 from agentrl.text import pluralize, quoted
 from agentrl.types import Image, Message, Observation, finite
 
@@ -165,7 +165,7 @@ class EnvRunner:
 
     def __init__(
         self,
-        env: EnvPlan,
+        env: ResolvedEnv,
         save_frame: Callable[[Image], str] | None,
         device: str | None = None,
         lease: str | None = None,

@@ -36,7 +36,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from agentrl.foreign_requests import foreign_request, is_loopback
+from agentrl.cross_origin_requests import foreign_request, is_loopback
 from agentrl.rollout.environments.env_calls import describe_error, reset_env, step_env
 
 VERSION = 1

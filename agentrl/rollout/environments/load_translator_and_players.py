@@ -11,12 +11,12 @@ from typing import Any
 from agentrl import user_code
 from agentrl.actions.dialect import Dialect, Resize, open_dialect
 from agentrl.config import EnvConfig
-from agentrl.env import Player, Translator, interface_of, translator_for
+from agentrl.env_registry import Player, Translator, interface_of, translator_for
 from agentrl.errors import ConfigError, EnvError, boundary, describe_error
-from agentrl.rollout.environments.env_plan import EnvPlan, close_env, named_parameters
 from agentrl.rollout.environments.env_processes import interface_in_process
 from agentrl.rollout.environments.env_server import CLOSE_S
-from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
+from agentrl.rollout.environments.resolved_env import ResolvedEnv, close_env, named_parameters
+from agentrl.rollout.user_code_guard import remember_streams, reopen_closed_streams
 from agentrl.text import known_names
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _interfaces: dict[str, dict[str, Any]] = {}
 """Cached results of `read_interface`, keyed by configuration."""
 
 
-def open_translator(env: EnvPlan, resize_of: ResizeOf | None = None) -> Translator:
+def open_translator(env: ResolvedEnv, resize_of: ResizeOf | None = None) -> Translator:
     """Return the translator of an environment.
 
     Args:
@@ -65,7 +65,7 @@ def _set_dialect(speaker: Any, config: EnvConfig, resize_of: ResizeOf | None, wh
     speaker.dialect = dialect
 
 
-def load_player(env: EnvPlan, name: str, resize_of: ResizeOf | None = None) -> Player:
+def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) -> Player:
     """Create a scripted player of an environment, with the settings that it accepts.
 
     Raises:
@@ -104,7 +104,7 @@ def load_player(env: EnvPlan, name: str, resize_of: ResizeOf | None = None) -> P
     return player
 
 
-def _interface_for(cls: Any, env: EnvPlan) -> dict[str, Any]:
+def _interface_for(cls: Any, env: ResolvedEnv) -> dict[str, Any]:
     """Return the facts about the environment that a translator or player's class accepts."""
     taken = named_parameters(cls)
     if "action_space" not in taken:
@@ -112,7 +112,7 @@ def _interface_for(cls: Any, env: EnvPlan) -> dict[str, Any]:
     return {name: value for name, value in read_interface(env).items() if name in taken}
 
 
-def read_interface(env: EnvPlan) -> dict[str, Any]:
+def read_interface(env: ResolvedEnv) -> dict[str, Any]:
     """Create a phoneless environment once, and return its spaces and render modes.
 
     Raises:
@@ -137,7 +137,7 @@ def read_interface(env: EnvPlan) -> dict[str, Any]:
     return _interfaces[key]
 
 
-def _interface_in_thread(env: EnvPlan) -> dict[str, Any]:
+def _interface_in_thread(env: ResolvedEnv) -> dict[str, Any]:
     """Create an environment, read its interface, and close it, all in one thread."""
     # Only log a `close()` that fails or hangs, as episodes can still be played.
     interface: Future[dict[str, Any]] = Future()
@@ -168,6 +168,6 @@ def _interface_in_thread(env: EnvPlan) -> dict[str, Any]:
     return found
 
 
-def _not_constructed(env: EnvPlan, error: BaseException) -> ConfigError:
+def _not_constructed(env: ResolvedEnv, error: BaseException) -> ConfigError:
     what = f"env.id: {env.id} cannot be constructed"
     return ConfigError(f"{what}: {describe_error(error)}{env.eval_note}")

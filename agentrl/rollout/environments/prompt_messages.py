@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentrl.data.prompt_templates import render_instructions
-from agentrl.env import Translator
+from agentrl.env_registry import Translator
 from agentrl.errors import ConfigError, EnvError, boundary
 from agentrl.types import Message, Observation, give_images
 

@@ -12,11 +12,11 @@ from agentrl import devices
 from agentrl.cluster.ask_nodes import ask_nodes
 from agentrl.cluster.placement import Layout, Node, node_named
 from agentrl.config import DevicesConfig
+from agentrl.cross_origin_requests import is_loopback
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.serial_addresses import is_network_serial
 from agentrl.devices.device_sources import CONNECTED, num_virtual
 from agentrl.errors import ConfigError
-from agentrl.foreign_requests import is_loopback
 from agentrl.rollout.nodes.shared_phone_pool import open_settings
 from agentrl.text import pluralize
 

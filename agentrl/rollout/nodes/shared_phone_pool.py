@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from agentrl import devices, env
+from agentrl import devices, env_registry
 from agentrl.cluster import ray_cluster
 from agentrl.config import DevicesConfig
 from agentrl.devices import DeviceWrapper
@@ -20,7 +20,7 @@ from agentrl.devices.device_opener import DeviceOpener
 from agentrl.devices.pool import Borrower, DevicePool
 from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice, LeaseEnd, LeaseGrant
 from agentrl.errors import LeaseLost
-from agentrl.replay.live_phones import LivePhone, LivePhones
+from agentrl.replay.live_phone_states import LivePhone, LivePhones
 from agentrl.rollout.nodes.job_files import JobOnNode
 from agentrl.rollout.nodes.run_folder_on_nodes import RecordedRun
 
@@ -44,7 +44,7 @@ def open_phone_pool(
         ConfigError: a phone cannot be reached.
     """
     assert not settings.hosts, "each host opens its own"
-    app, delay = env.find_env(env_id).app, settings.effect_delay_ms
+    app, delay = env_registry.find_env(env_id).app, settings.effect_delay_ms
     return devices.open_source(
         settings.source,
         apps=[] if app is None else [app],

@@ -8,8 +8,7 @@ from typing import Any
 
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import REWARD
-from agentrl.rollout.rewards.reward_adapters import max_batch_size
-from agentrl.rollout.rewards.reward_signatures import (
+from agentrl.rollout.rewards.other_trainer_signatures import (
     SIGNATURES,
     RewardSpec,
     check_signature,
@@ -19,6 +18,7 @@ from agentrl.rollout.rewards.reward_signatures import (
     required_columns,
     wrong_arguments,
 )
+from agentrl.rollout.rewards.reward_calls import max_batch_size
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -33,10 +33,9 @@ from agentrl.errors import (
     message_of,
     users_location,
 )
-from agentrl.rollout.process_guard import ProcessGuard
 from agentrl.rollout.rewards import reward_process_messages
 from agentrl.rollout.rewards.loaded_reward import LoadedReward, load_rewards
-from agentrl.rollout.rewards.reward_adapters import (
+from agentrl.rollout.rewards.reward_calls import (
     SENT_IMAGES,
     RewardInputs,
     awaited,
@@ -57,6 +56,7 @@ from agentrl.rollout.rewards.reward_process_messages import (
 )
 from agentrl.rollout.rewards.sent_episode import Contents, unpickled
 from agentrl.rollout.rewards.shared_memory_fields import FieldReceiver
+from agentrl.rollout.user_code_guard import UserCodeGuard
 from agentrl.types import Episode
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class RewardProcess:
     ) -> None:
         self._jobs, self._fields, self._status = jobs, FieldReceiver(fields), status
         self._sending, self._fetching = threading.Lock(), threading.Lock()
-        self._guard = ProcessGuard((jobs, fields))
+        self._guard = UserCodeGuard((jobs, fields))
         self._rewards: list[LoadedReward] = []
         self._done: list[tuple[int, list[Result | None], Failure | None]] = []
         self._flushed = self._began = time.monotonic()

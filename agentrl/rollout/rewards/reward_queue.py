@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from agentrl.rollout.rewards.loaded_reward import RewardInfo
-from agentrl.rollout.rewards.reward_adapters import RewardInputs
+from agentrl.rollout.rewards.reward_calls import RewardInputs
 from agentrl.rollout.rewards.reward_process_messages import ProcessSpec, Result
 from agentrl.types import Episode
 

@@ -25,13 +25,13 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from agentrl.config import RewardConfig
-from agentrl.data import image_loading, openrlhf_rewards
+from agentrl.cross_origin_requests import MAX_CONNECTIONS, foreign_request, is_loopback
+from agentrl.data import image_loading, openrlhf_reward_protocol
 from agentrl.data.reward_inputs import CHATML
 from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
-from agentrl.foreign_requests import MAX_CONNECTIONS, foreign_request, is_loopback
-from agentrl.rollout.rewards.reward_adapters import OVERALL, SENT_IMAGES, RewardInputs
+from agentrl.rollout.rewards.other_trainer_signatures import RewardSpec
+from agentrl.rollout.rewards.reward_calls import OVERALL, SENT_IMAGES, RewardInputs
 from agentrl.rollout.rewards.reward_pool import RewardPool
-from agentrl.rollout.rewards.reward_signatures import RewardSpec
 from agentrl.text import printable
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class RewardServer:
             body = await self._body(request)
             try:
                 inputs = await asyncio.to_thread(
-                    lambda: openrlhf_rewards.inputs_of_request(_parsed(body))
+                    lambda: openrlhf_reward_protocol.inputs_of_request(_parsed(body))
                 )
             except ValueError as error:
                 raise _Refused(400, str(error)) from None
@@ -103,7 +103,7 @@ class RewardServer:
             failed = [row.get("error", "returned None") for row in rows if OVERALL not in row]
             if failed:
                 raise _Refused(500, f"{len(failed)} of {len(rows)} failed: {failed[0]}")
-            return JSONResponse(openrlhf_rewards.answer_of(rows))
+            return JSONResponse(openrlhf_reward_protocol.answer_of(rows))
         except _Refused as refused:
             return JSONResponse({"error": printable(str(refused))}, status_code=refused.status)
 

@@ -17,7 +17,7 @@ from agentrl.rollout.nodes.job_files import JobFiles
 from agentrl.rollout.nodes.phone_hosts import PhoneHost, find_phone_hosts
 from agentrl.rollout.nodes.run_folder_on_nodes import RunOnNodes
 from agentrl.rollout.nodes.shared_phone_pool import PhonePoolActor, SharedPhones
-from agentrl.rollout.play_plan import PlayPlan
+from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.workers.rollout_actor import RolloutActor
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class ActorStarter:
 
     def __init__(
         self,
-        plan: PlayPlan,
+        plan: RolloutPlan,
         folder: Path | None,
         run: Path | None,
         version: int,
@@ -215,7 +215,7 @@ class ActorStarter:
             actor=actor, count=count, grows=grows, settings=host.settings, host=name
         )
 
-    async def switch(self, plan: PlayPlan, run: Path | None) -> None:
+    async def switch(self, plan: RolloutPlan, run: Path | None) -> None:
         """Prepare the nodes for another environment, after the phones have been closed."""
         if self._run is not None:
             self._run.close()

@@ -11,7 +11,7 @@ from agentrl.errors import EngineError, WorkerLost
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import Engine, Sampling, TokenEngine
 from agentrl.policies.open_model import engine_class, open_encoder, open_engine, resize_for
-from agentrl.rollout.play_plan import PlayPlan
+from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.types import Prompt, Reply
 from agentrl.weight_sync.engine_link import EngineLink, LocalLink
 from agentrl.weight_sync.weight_transport import StreamedTransport
@@ -33,7 +33,7 @@ class EngineHost:
 
     def __init__(
         self,
-        plan: PlayPlan,
+        plan: RolloutPlan,
         folder: Path | None,
         number: int = 0,
         version: int = 0,

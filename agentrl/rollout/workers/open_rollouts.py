@@ -12,7 +12,7 @@ from agentrl.config import RolloutConfig, TrainConfig
 from agentrl.policies.engines.engine import TokenEngine
 from agentrl.policies.open_model import engine_class, open_engine
 from agentrl.rollout.nodes.phone_hosts import nodes_of_hosts
-from agentrl.rollout.play_plan import PlayPlan
+from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.workers.actor_starter import ActorStarter
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.rollout.workers.rollout_worker_group import RolloutWorkerGroup
@@ -68,7 +68,7 @@ def reserve(
 
 
 async def open_rollouts(
-    plan: PlayPlan,
+    plan: RolloutPlan,
     folder: Path | None,
     run: Path | None,
     version: int = 0,
@@ -111,7 +111,7 @@ async def open_rollouts(
 
 
 @asynccontextmanager
-async def open_engines(plan: PlayPlan, folder: Path) -> AsyncIterator[tuple[TokenEngine, int]]:
+async def open_engines(plan: RolloutPlan, folder: Path) -> AsyncIterator[tuple[TokenEngine, int]]:
     """Start only the engines of a job; engines in Ray actors are replaced if they die.
 
     Yields:

@@ -11,7 +11,7 @@ from agentrl.policies.engines.engine import Sampling
 from agentrl.rollout.nodes.job_files import JobOnNode
 from agentrl.rollout.nodes.run_folder_on_nodes import OpenedRun, RecordedRun
 from agentrl.rollout.nodes.shared_phone_pool import SharedPhones
-from agentrl.rollout.play_plan import PlayPlan, plan_play
+from agentrl.rollout.rollout_plan import RolloutPlan, plan_rollouts
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.borrowed_engines import BorrowedEngines
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
@@ -49,7 +49,7 @@ class RolloutActor:
         )
         self._engines = self._rollouts.engines
 
-    def _open(self, job: JobOnNode, run: RecordedRun | None) -> tuple[PlayPlan, Path | None]:
+    def _open(self, job: JobOnNode, run: RecordedRun | None) -> tuple[RolloutPlan, Path | None]:
         """Return the plan and the folder to record into; redirect this process's output there."""
         if self._run is not None:
             self._run.close()
@@ -57,7 +57,7 @@ class RolloutActor:
         here = None if self._run is None else self._run.folder
         if here is not None:
             ray_cluster.redirect_output(here, self._name, ray_cluster.serials_in(job.tree))
-        return plan_play(job.open()), here
+        return plan_rollouts(job.open()), here
 
     async def start(self) -> tuple[int, int]:
         """See Rollouts.start; return no room if this worker does not play."""

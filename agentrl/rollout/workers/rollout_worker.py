@@ -16,15 +16,15 @@ from agentrl.policies.model_policy import ChatPolicy, ModelPolicy
 from agentrl.policies.open_model import open_scaler
 from agentrl.policies.policy import Policy
 from agentrl.policies.scripted_policy import ScriptedPolicy
-from agentrl.replay.live_phones import LivePhones
+from agentrl.replay.live_phone_states import LivePhones
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import CollectionProgress, Collector, FailureLog
 from agentrl.rollout.env_pool import EnvPool, PhoneEnvPool, open_env_pool
 from agentrl.rollout.environments.env_runner import EnvRunner
 from agentrl.rollout.environments.load_translator_and_players import load_player
 from agentrl.rollout.nodes.shared_phone_pool import SharedPhones, phone_states
-from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
+from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.workers.engine_host import EngineHost
 from agentrl.types import Episode, Observation, ScoredEpisode, Split, Turn
@@ -35,7 +35,7 @@ class RolloutWorker:
 
     def __init__(
         self,
-        plan: PlayPlan,
+        plan: RolloutPlan,
         folder: Path | None,
         run: Path | None,
         share: tuple[int, int] = (0, 1),
@@ -50,7 +50,7 @@ class RolloutWorker:
         self._use(plan, run, phones, digest)
 
     def _use(
-        self, plan: PlayPlan, run: Path | None, phones: SharedPhones | None, digest: str | None
+        self, plan: RolloutPlan, run: Path | None, phones: SharedPhones | None, digest: str | None
     ) -> None:
         self._plan, self._run, self._phones, self._digest = plan, run, phones, digest
         self._rewards: dict[str, RewardFunctions] = {}
@@ -127,7 +127,7 @@ class RolloutWorker:
 
     async def switch(
         self,
-        plan: PlayPlan,
+        plan: RolloutPlan,
         run: Path | None,
         phones: SharedPhones | None = None,
         digest: str | None = None,

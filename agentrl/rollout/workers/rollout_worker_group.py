@@ -12,7 +12,7 @@ from agentrl.errors import ClusterError, EngineError, WorkerLost
 from agentrl.policies.engines.engine import TokenEngine
 from agentrl.policies.open_model import engine_class
 from agentrl.rollout.collector import CollectionProgress, Collector, FailureLog
-from agentrl.rollout.play_plan import PlayPlan
+from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.actor_starter import ActorStarter
 from agentrl.rollout.workers.worker_supervisor import Call, SupervisedWorker, WorkerSupervisor
@@ -79,7 +79,7 @@ class RolloutWorkerGroup:
         await workers.stop()
         await self._starter.close_phones()
 
-    async def switch(self, plan: PlayPlan, run: Path | None) -> None:
+    async def switch(self, plan: RolloutPlan, run: Path | None) -> None:
         """See Rollouts.switch."""
         await self.finish()
         await self._starter.switch(plan, run)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentrl.rollout.collector import CollectionProgress
-from agentrl.rollout.play_plan import PlayPlan
+from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync.publisher import SleepingEngines
@@ -70,7 +70,7 @@ class Rollouts(Protocol):
     async def finish(self) -> None:
         """Close the phones, the environments and the recorder, but not the engines."""
 
-    async def switch(self, plan: PlayPlan, run: Path | None) -> Any:
+    async def switch(self, plan: RolloutPlan, run: Path | None) -> Any:
         """Play another environment from now on, with the same engines and weights.
 
         Args:

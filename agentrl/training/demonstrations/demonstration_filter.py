@@ -16,9 +16,9 @@ from agentrl import replay
 from agentrl.config import EvalConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_encoding import to_json
-from agentrl.rollout.environments.env_plan import EnvPlan
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import instructions_for
+from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.runs.episode_summary import label_of
 from agentrl.runs.run_folder import RunFolder
 from agentrl.text import pluralize
@@ -83,7 +83,7 @@ class DemonstrationSelection:
 
 def select_demonstrations(
     warm: WarmStartConfig | None,
-    env: EnvPlan,
+    env: ResolvedEnv,
     model: ModelConfig,
     evaluation: EvalConfig,
 ) -> DemonstrationSelection:
@@ -149,7 +149,7 @@ class DemonstrationFilter:
     def __init__(
         self,
         warm: WarmStartConfig,
-        env: EnvPlan,
+        env: ResolvedEnv,
         model: ModelConfig,
         held_out: Iterable[int],
     ) -> None:

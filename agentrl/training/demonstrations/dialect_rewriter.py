@@ -8,9 +8,9 @@ from agentrl.actions.dialect import Dialect, Resize
 from agentrl.errors import ActionError, ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.replay.episode_encoding import to_plain
-from agentrl.rollout.environments.env_plan import EnvPlan
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import compose_message
+from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.text import quoted
 from agentrl.types import Message, Observation, Turn, without_placeholders
 
@@ -29,7 +29,7 @@ class DialectRewriter:
         ConfigError: the translator cannot write replies.
     """
 
-    def __init__(self, env: EnvPlan, encoder: ChatEncoder) -> None:
+    def __init__(self, env: ResolvedEnv, encoder: ChatEncoder) -> None:
         def resize_of(dialect: Dialect) -> Resize:
             return encoder.seen_size
 

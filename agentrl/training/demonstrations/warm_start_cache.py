@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentrl import env, user_code
+from agentrl import env_registry, user_code
 from agentrl._version import __version__
 from agentrl.config import (
     DevicesConfig,
@@ -23,9 +23,9 @@ from agentrl.config import (
 )
 from agentrl.errors import AgentRLError
 from agentrl.extension_points import DIALECT
-from agentrl.rollout.environments.env_plan import EnvPlan
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import instructions_for
+from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.training.demonstrations.demonstration_filter import (
     SelectedEpisode,
     demonstrations_digest,
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 def cache_folder(
     warm: WarmStartConfig,
     model: ModelConfig,
-    environments: Sequence[EnvPlan],
+    environments: Sequence[ResolvedEnv],
     mixture: Mapping[str, float],
     devices: DevicesConfig,
     run_seed: int,
@@ -76,7 +76,7 @@ def cache_folder(
     return Path(warm.cache).expanduser() / "warm" / digest[:16]
 
 
-def _files_digest(env: EnvPlan, model: ModelConfig, warm: WarmStartConfig) -> str:
+def _files_digest(env: ResolvedEnv, model: ModelConfig, warm: WarmStartConfig) -> str:
     """Return a digest of the user's files that the warm start depends on.
 
     These are files named in the environment's arguments (such as a data set), files of a local
@@ -165,4 +165,4 @@ def write_marker(folder: Path, warm: WarmStartConfig, env_ids: Iterable[str]) ->
 
 def _registered_id(env_id: str) -> str:
     """Return the environment's registered id, whichever way the configuration refers to it."""
-    return env.find_env(env_id).id
+    return env_registry.find_env(env_id).id

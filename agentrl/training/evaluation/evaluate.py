@@ -17,12 +17,12 @@ from agentrl.config import Config, parse_loggers
 from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.extension_points import LOGGER
 from agentrl.files import StrPath, lock_folder
-from agentrl.rollout.play_plan import PlayPlan
+from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.workers.open_rollouts import open_rollouts
 from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.job_failure import recorded_failure
 from agentrl.runs.run_folder import RunFolder
-from agentrl.runs.run_start import record_start
+from agentrl.runs.run_start_records import record_start
 from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
@@ -46,7 +46,7 @@ class EvaluationJob:
     """A planned evaluation of a policy on one task, which may belong to a suite."""
 
     policy: ChosenPolicy
-    plan: PlayPlan
+    plan: RolloutPlan
     greedy: bool
     split: Split = "eval"
     samples: int = 1
@@ -182,7 +182,7 @@ class _SharedRollouts:
         self._model: Path | None = None
         self._opened: Rollouts | None = None
 
-    async def open(self, plan: PlayPlan, folder: Path) -> Rollouts:
+    async def open(self, plan: RolloutPlan, folder: Path) -> Rollouts:
         """Open the rollouts of the next evaluation.
 
         Args:

@@ -16,8 +16,8 @@ from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SUITE
 from agentrl.files import lock_folder, path_of, write_json
-from agentrl.rollout.environments.env_plan import EnvPlan, resolve_env
-from agentrl.rollout.play_plan import PlayTask
+from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
+from agentrl.rollout.rollout_plan import PlayTask
 from agentrl.runs.file_reading import load_json
 from agentrl.runs.run_folder import RunFolder
 from agentrl.text import known_names
@@ -265,7 +265,7 @@ def _job(
     )
 
 
-def _check_category(env: EnvPlan, category: str) -> None:
+def _check_category(env: ResolvedEnv, category: str) -> None:
     """Check that a data set has the category column, by reading only its first rows."""
     infos = [one.info for one in islice(env.first_observations(), _ROWS_SEARCHED)]
     if infos and all(category_of(info, category) is None for info in infos):

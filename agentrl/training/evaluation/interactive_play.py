@@ -16,18 +16,18 @@ import gymnasium
 from agentrl import event_loop
 from agentrl.config import Config
 from agentrl.config.bounds import MAX_NUMBER
-from agentrl.env import Translator
+from agentrl.env_registry import Translator
 from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
 from agentrl.event_loop import Worker
 from agentrl.files import StrPath
 from agentrl.policies.policy import Answer, Policy, PolicySession
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
-from agentrl.rollout.play_plan import PlayPlan, plan_play
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.rollout_plan import RolloutPlan, plan_rollouts
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.runs.run_folder import PLAY_COMMAND, RunFolder
-from agentrl.runs.run_start import record_start
+from agentrl.runs.run_start_records import record_start
 from agentrl.text import did_you_mean
 from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
 from agentrl.training.command_target import Target, is_configuration, open_target
@@ -151,7 +151,7 @@ def play(
     return scored, folder.path
 
 
-def _plan(target: Target, policy: ChosenPolicy) -> PlayPlan:
+def _plan(target: Target, policy: ChosenPolicy) -> RolloutPlan:
     """Plan games that are played one at a time in this process, on separate phones."""
     config, is_human = target.config, policy.name == HUMAN
     # Extend the deadline, because a person may leave a game open over lunch.
@@ -162,7 +162,7 @@ def _plan(target: Target, policy: ChosenPolicy) -> PlayPlan:
         run=replace(config.run, name=target.run_name),
         devices=replace(config.devices, hosts={}),
     )
-    plan = plan_play(config.without_learner())
+    plan = plan_rollouts(config.without_learner())
     scripted = {name for task in plan.trained.values() for name in task.train.players}
     if policy.name not in (known := [HUMAN, MODEL, *sorted(scripted)]):
         raise ConfigError(
@@ -208,7 +208,7 @@ class _Games:
     def __init__(
         self,
         rollouts: RolloutWorker,
-        plan: PlayPlan,
+        plan: RolloutPlan,
         interface: PlayInterface,
         policy: str,
         label: str,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from agentrl.config import Config, EnvConfig, EvalConfig, RewardConfig
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import SUITE
-from agentrl.rollout.environments.env_plan import resolve_env
+from agentrl.rollout.environments.resolved_env import resolve_env
 
 _EPISODES = 20
 """Default number of episodes of a task without a limited number of questions."""

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import agentrl
 from agentrl.config import EnvConfig, RewardConfig, read_yaml
-from agentrl.config.value_types import find_mistyped
+from agentrl.config.type_checks import find_mistyped
 from agentrl.data.open_table import find_local
 from agentrl.errors import ConfigError
-from agentrl.rollout.environments.env_plan import named_parameters, resolve_env
+from agentrl.rollout.environments.resolved_env import named_parameters, resolve_env
 from agentrl.text import known_names
 from agentrl.training.evaluation.suite import EvaluationSuite, SuiteTask
 from agentrl.user_code import load

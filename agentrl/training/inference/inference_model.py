@@ -17,7 +17,7 @@ from agentrl.policies.engines.chat_completions import Part, encode_message
 from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine, check_reply
 from agentrl.policies.models.model_source import model_origin
 from agentrl.policies.open_model import open_encoder, open_engine, open_scaler
-from agentrl.rollout.play_plan import PlayPlan
+from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.workers.open_rollouts import open_engines
 from agentrl.training.chosen_policy import ChosenPolicy, choose_policy
 from agentrl.training.command_target import open_model_target
@@ -37,7 +37,7 @@ class InferenceTarget:
     """A model and its inference settings."""
 
     policy: ChosenPolicy
-    plan: PlayPlan
+    plan: RolloutPlan
     """The model's play plan; only its model and engine settings are used."""
 
     def identity(self) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from agentrl.config import CheckpointConfig, FinetuningConfig, OptimConfig
 from agentrl.errors import LearnerLost
+from agentrl.runs.resume_state import ResumeState
 from agentrl.runs.run_folder import MODEL_STEP, SAVING, RunFolder
-from agentrl.runs.run_state import RunState
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter
 from agentrl.training.learner.learner_group import AnyLearner
@@ -51,7 +51,7 @@ async def train_on_examples(
     draw: Draw,
     learner: AnyLearner,
     rates: LearningRates,
-    state: RunState,
+    state: ResumeState,
     stopping: Stopping,
     report: Report,
     *,
@@ -110,7 +110,7 @@ class OfflineTrainer:
         held_out: OfflineDataset,
         rates: LearningRates,
         folder: RunFolder,
-        state: RunState,
+        state: ResumeState,
         learner: AnyLearner,
         reporter: Reporter,
         stopping: Stopping,

@@ -15,17 +15,17 @@ from agentrl.policies.open_model import open_encoder, resize_for
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments.load_translator_and_players import load_player
 from agentrl.rollout.workers.rollouts_interface import Rollouts
-from agentrl.runs.run_state import RunState
+from agentrl.runs.resume_state import ResumeState
 from agentrl.training import env_seeds
 from agentrl.training.demonstrations import warm_start_cache
-from agentrl.training.learner.learner_group import AnyLearner
-from agentrl.training.monitoring.run_progress import RunProgress
-from agentrl.training.offline.offline_trainer import LearningRates, Report, train_on_examples
-from agentrl.training.offline.supervised_dataset import (
+from agentrl.training.demonstrations.demonstration_dataset import (
     Demonstration,
-    SupervisedDataset,
+    DemonstrationDataset,
     rerender_demonstrations,
 )
+from agentrl.training.learner.learner_group import AnyLearner
+from agentrl.training.monitoring.run_stages import RunStages
+from agentrl.training.offline.offline_trainer import LearningRates, Report, train_on_examples
 from agentrl.training.plan.job_plan import JobPlan
 from agentrl.training.stop_signals import Stopping
 from agentrl.types import TokenSequence
@@ -39,7 +39,7 @@ async def warm_start(
     start: Path,
     rollouts: Rollouts,
     learner: AnyLearner,
-    progress: RunProgress,
+    progress: RunStages,
     stopping: Stopping,
 ) -> None:
     """Train the initial model on demonstrations, or load the cached result."""
@@ -73,7 +73,7 @@ async def warm_start(
             for name, env in envs.items()
             if warm.player is not None
         }
-        dataset = SupervisedDataset(demonstrations, warm, players, encoder, settings.seed)
+        dataset = DemonstrationDataset(demonstrations, warm, players, encoder, settings.seed)
 
         def report(step: int, metrics: Mapping[str, float]) -> None:
             progress.reporter.warm_start(step, metrics, warm.steps)
@@ -90,7 +90,7 @@ async def _demonstrations(
     warm: WarmStartConfig,
     rollouts: Rollouts,
     encoder: ChatEncoder,
-    progress: RunProgress,
+    progress: RunStages,
 ) -> list[Demonstration]:
     """Return the recorded demonstrations, followed by the scripted player's demonstrations."""
     demonstrations = await asyncio.to_thread(
@@ -131,7 +131,7 @@ async def play_demonstrations(
 
 async def train_on_demonstrations(
     warm: WarmStartConfig,
-    dataset: SupervisedDataset,
+    dataset: DemonstrationDataset,
     learner: AnyLearner,
     report: Report,
     deadline_s: float,
@@ -158,7 +158,7 @@ async def train_on_demonstrations(
     learner.begin_offline(warm)
     try:
         # Count steps separately, because an interrupted warm start starts over.
-        await train_on_examples(draw, learner, rates, RunState(), stopping, report)
+        await train_on_examples(draw, learner, rates, ResumeState(), stopping, report)
     except TimeoutError:
         raise EnvError(
             f"the player {warm.player!r} did not relabel a batch within "

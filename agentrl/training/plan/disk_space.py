@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from agentrl.config import CheckpointConfig, RunConfig
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize
-from agentrl.training.plan.job_size import JobSize
+from agentrl.training.plan.learner_state_size import LearnerStateSize
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,13 @@ class DiskPlan:
 
     @classmethod
     def of(
-        cls, size: JobSize, kept: CheckpointConfig, run: RunConfig, steps: int, *, evaluates: bool
+        cls,
+        size: LearnerStateSize,
+        kept: CheckpointConfig,
+        run: RunConfig,
+        steps: int,
+        *,
+        evaluates: bool,
     ) -> "DiskPlan":
         """Plan the files of a whole job; a job that evaluates also keeps its best checkpoint."""
         written = 1 + -(-steps // kept.every)  # the first is written before the first step

@@ -11,15 +11,15 @@ from agentrl import user_code
 from agentrl.cluster.ask_nodes import ask_nodes, smallest_gpu
 from agentrl.cluster.node_report import host_memory
 from agentrl.config import changed_settings, parse_loggers
-from agentrl.env import EnvRegistration
+from agentrl.env_registry import EnvRegistration
 from agentrl.extension_points import ExtensionPoint
 from agentrl.policies.models.model_source import is_on_hub
 from agentrl.training.monitoring.logger import check_logins
 from agentrl.training.plan.environment_checks import count_episodes
 from agentrl.training.plan.host_memory_plan import misfits_without_gpus
 from agentrl.training.plan.job_plan import JobPlan
-from agentrl.training.plan.job_size import is_config_here
-from agentrl.training.plan.length_check import check_lengths, check_rewards
+from agentrl.training.plan.learner_state_size import is_config_here
+from agentrl.training.plan.trial_episodes import check_lengths, check_rewards
 from agentrl.training.plan.work_estimate import estimate_work
 
 MEMORY, MISFITS = "memory", "does not fit"

@@ -9,17 +9,17 @@ from agentrl.cluster.placement import Layout
 from agentrl.config import DevicesConfig
 from agentrl.errors import ConfigError
 from agentrl.rollout.env_pool import check_mixture_pool
-from agentrl.rollout.environments.env_plan import EnvPlan, history_of
 from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
 from agentrl.rollout.environments.prompt_messages import instructions_for
+from agentrl.rollout.environments.resolved_env import ResolvedEnv, history_of
 from agentrl.rollout.nodes.phone_hosts import check_phone_hosts, find_phone_hosts
 from agentrl.rollout.nodes.shared_phone_pool import open_settings
-from agentrl.rollout.play_plan import PlayPlan, PlayTask
+from agentrl.rollout.rollout_plan import PlayTask, RolloutPlan
 
 log = logging.getLogger(__name__)
 
 
-def check_environments(plan: PlayPlan, players: Iterable[str]) -> None:
+def check_environments(plan: RolloutPlan, players: Iterable[str]) -> None:
     """Check every environment of a job, except phones and rewards.
 
     Args:
@@ -62,7 +62,7 @@ def _check_environment(task: PlayTask, players: Iterable[str]) -> None:
         load_player(env, name)
 
 
-def count_episodes(plan: PlayPlan) -> Mapping[str, int | None]:
+def count_episodes(plan: RolloutPlan) -> Mapping[str, int | None]:
     """Return the number of distinct episodes in `training` and in `evaluation`.
 
     Includes each environment of a mixture. Unknown numbers are None.
@@ -76,7 +76,7 @@ def count_episodes(plan: PlayPlan) -> Mapping[str, int | None]:
 
 
 def check_phones(
-    settings: DevicesConfig, env: EnvPlan, deadline_s: float, layout: Layout | None
+    settings: DevicesConfig, env: ResolvedEnv, deadline_s: float, layout: Layout | None
 ) -> None:
     """Check the phones on the nodes of a layout, or on this machine if there is no layout."""
     if env.app is None:

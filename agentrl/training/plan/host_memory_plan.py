@@ -13,10 +13,10 @@ from agentrl.cluster.placement import Layout, Node
 from agentrl.cluster.reservation import Reservation
 from agentrl.devices.device_sources import num_virtual
 from agentrl.errors import ClusterError, ConfigError
-from agentrl.rollout.play_plan import PlayPlan
+from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.plan.disk_space import DiskPlan, is_in_memory
-from agentrl.training.plan.job_size import JobSize, config_folder, is_config_here
+from agentrl.training.plan.learner_state_size import LearnerStateSize, config_folder, is_config_here
 from agentrl.weight_sync.transport_choice import TransportChoice
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class HostMemoryPlanner:
     learner: LearnerSettings
     """Settings of the learner, with the layout's number of ranks."""
     layout: Layout
-    size: JobSize
+    size: LearnerStateSize
     copies_state: bool = False
     """True if ranks copy their state to save it while training (`checkpoint.asynchronous`)."""
     phones: int = 0
@@ -174,7 +174,7 @@ class HostMemoryPlanner:
         return float(choice.transport_class(gpus).needs.memory_copies * self.size.model)
 
 
-def phones_per_node(play: PlayPlan, layout: Layout) -> int:
+def phones_per_node(play: RolloutPlan, layout: Layout) -> int:
     """Return the number of virtual phones per node, assuming an even distribution."""
     if play.tasks[""].train.app is None:
         return 0
@@ -229,7 +229,7 @@ def misfits_without_gpus(
     if model.path == "tiny" or not is_config_here(model):
         return []
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
-        size = JobSize.of(config_folder(model, Path(scratch) / "model"), learner)
+        size = LearnerStateSize.of(config_folder(model, Path(scratch) / "model"), learner)
     # One engine's copy of the weights comes on top of what training holds.
     needed, there = size.state + size.gradients + size.model, memory * len(nodes)
     found = []

@@ -13,7 +13,7 @@ from agentrl.config import Config, RolloutConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import check_model, check_policy, find_config, is_on_hub
 from agentrl.policies.open_model import check_packages, engine_class
-from agentrl.rollout.play_plan import PlayPlan, baseline_players, plan_play
+from agentrl.rollout.rollout_plan import RolloutPlan, baseline_players, plan_rollouts
 from agentrl.rollout.workers.open_rollouts import layout_of_job
 from agentrl.training.demonstrations.demonstration_filter import (
     DemonstrationSelection,
@@ -27,7 +27,6 @@ from agentrl.training.plan.environment_checks import (
     check_phones,
     named_in_errors,
 )
-from agentrl.training.plan.length_check import check_rewards, load_and_check_rewards
 from agentrl.training.plan.long_prompts import skip_long_prompts
 from agentrl.training.plan.model_checks import (
     check_attention,
@@ -35,6 +34,7 @@ from agentrl.training.plan.model_checks import (
     check_model_with_engine,
     check_replay,
 )
+from agentrl.training.plan.trial_episodes import check_rewards, load_and_check_rewards
 from agentrl.training.sampling.task_sampler import TaskSet, load_sampler, task_sets
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ _PLENTY = 8192
 class JobPlan:
     """A checked reinforcement learning job, with everything that its configuration names."""
 
-    play: PlayPlan
+    play: RolloutPlan
     learner: LearnerSettings
     """Settings of the learner's ranks, with the algorithm."""
     layout: Layout
@@ -109,7 +109,7 @@ def plan_training(
             "episodes, list the run in warm_start.recorded"
         )
     check_open_files(config.rollout)
-    play, learner = plan_play(config), LearnerSettings.of(config)
+    play, learner = plan_rollouts(config), LearnerSettings.of(config)
     scores = begins and warm_start_pending
     # With Ray, phones are checked on their nodes, by `_checked_layout`.
     phones = not (engine.needs_model and config.rollout.launcher == "ray")
@@ -138,7 +138,7 @@ def plan_training(
     return plan
 
 
-def check_model_play(play: PlayPlan) -> None:
+def check_model_play(play: RolloutPlan) -> None:
     """Check a job whose model only plays, without contacting a model server yet.
 
     Raises:
@@ -158,7 +158,7 @@ def check_model_play(play: PlayPlan) -> None:
             find_config(model)
 
 
-def check_scripted_play(play: PlayPlan, players: Sequence[str] = ()) -> None:
+def check_scripted_play(play: RolloutPlan, players: Sequence[str] = ()) -> None:
     """Check a job that is played without a model, by scripted players or a person.
 
     Raises:
@@ -167,14 +167,14 @@ def check_scripted_play(play: PlayPlan, players: Sequence[str] = ()) -> None:
     _check_episodes(play, players)
 
 
-def _players(play: PlayPlan) -> list[str]:
+def _players(play: RolloutPlan) -> list[str]:
     """Return a job's scripted players: its baselines and its warm start's player."""
     warm = play.settings.warm_start
     return [*baseline_players(play), *([] if warm is None else filter(None, [warm.player]))]
 
 
 def _check_episodes(
-    play: PlayPlan,
+    play: RolloutPlan,
     players: Sequence[str],
     *,
     attempts: int = 1,
@@ -218,7 +218,7 @@ def _check_episodes(
     return sets
 
 
-def _checked_layout(play: PlayPlan, *, learns: bool) -> Layout:
+def _checked_layout(play: RolloutPlan, *, learns: bool) -> Layout:
     """Check model, loggers, phones and transport, without the Hub; return the layout."""
     config = play.settings
     model, rollout, train = config.model, config.rollout, config.train if learns else None
@@ -270,7 +270,7 @@ def check_learner(learner: LearnerSettings, loggers: Sequence[Any]) -> None:
     check_model_settings(model, learner.train, learner.optim, rollout, learns=True)
 
 
-def check_inference(play: PlayPlan) -> None:
+def check_inference(play: RolloutPlan) -> None:
     """Check an inference job, which has neither an environment nor a learner.
 
     Raises:

@@ -11,14 +11,14 @@ from agentrl.config import EnvConfig, EvalConfig, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.open_model import open_encoder
-from agentrl.rollout.environments.env_plan import EnvPlan
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import (
     compose_message,
     instructions_for,
     preceding_for,
 )
-from agentrl.rollout.play_plan import PlayPlan, PlayTask, plan_play
+from agentrl.rollout.environments.resolved_env import ResolvedEnv
+from agentrl.rollout.rollout_plan import PlayTask, RolloutPlan, plan_rollouts
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class _PromptLength:
     tokens: int
 
 
-def skip_long_prompts(play: PlayPlan, folder: Path) -> PlayPlan:
+def skip_long_prompts(play: RolloutPlan, folder: Path) -> RolloutPlan:
     """Skip rows whose prompts are too long in all environments, if `on_long` is `skip`.
 
     Args:
@@ -56,11 +56,11 @@ def skip_long_prompts(play: PlayPlan, folder: Path) -> PlayPlan:
         kwargs = {**({} if one.has_other_id(env) else skipped), **own.kwargs}
         kept = {**one.env, "kwargs": kwargs}
         mixture.append(replace(one, env=kept, eval_kwargs=own_evaluation.kwargs))
-    return plan_play(replace(play.settings, env=env, eval=evaluation, mixture=mixture))
+    return plan_rollouts(replace(play.settings, env=env, eval=evaluation, mixture=mixture))
 
 
 def _shortened(
-    task: PlayTask, without_long_rows: Callable[[EnvPlan], EnvConfig]
+    task: PlayTask, without_long_rows: Callable[[ResolvedEnv], EnvConfig]
 ) -> tuple[EnvConfig, EvalConfig]:
     env, kwargs = without_long_rows(task.train), dict(task.eval.kwargs)
     if not kwargs:
@@ -72,7 +72,9 @@ def _shortened(
     return env, replace(task.eval, kwargs=kwargs)
 
 
-def _without_long_rows(env: EnvPlan, *, model: ModelConfig, folder: Path, room: int) -> EnvConfig:
+def _without_long_rows(
+    env: ResolvedEnv, *, model: ModelConfig, folder: Path, room: int
+) -> EnvConfig:
     count, long, settings = 0, [], env.settings
     for prompt in _measured(model, env, folder):
         count += 1
@@ -96,7 +98,7 @@ def _without_long_rows(env: EnvPlan, *, model: ModelConfig, folder: Path, room: 
     return replace(settings, kwargs={**settings.kwargs, "skip_rows": sorted(rows)})
 
 
-def _measured(model: ModelConfig, env: EnvPlan, folder: Path) -> Iterator[_PromptLength]:
+def _measured(model: ModelConfig, env: ResolvedEnv, folder: Path) -> Iterator[_PromptLength]:
     """Measure the encoded length of each prompt that is known before an episode."""
     if not hasattr(env.entry_point, "first_observations"):
         return

@@ -15,7 +15,7 @@ from agentrl.config import CheckpointConfig, RolloutConfig, TrainConfig
 from agentrl.errors import ConfigError, boundary
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.open_model import engine_class
-from agentrl.rollout.play_plan import PlayPlan
+from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.plan.disk_space import DiskPlan
 from agentrl.training.plan.host_memory_plan import (
@@ -23,7 +23,7 @@ from agentrl.training.plan.host_memory_plan import (
     HostMemoryPlanner,
     phones_per_node,
 )
-from agentrl.training.plan.job_size import JobSize, config_folder
+from agentrl.training.plan.learner_state_size import LearnerStateSize, config_folder
 from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
 
 PROCESS = 1e9
@@ -134,7 +134,7 @@ def _table(items: Mapping[str, float], size: float | None) -> dict[str, float | 
 
 def plan_memory(
     learner: LearnerSettings,
-    play: PlayPlan,
+    play: RolloutPlan,
     checkpoint: CheckpointConfig,
     layout: Layout,
     card: float | None,
@@ -190,7 +190,7 @@ class MemoryPlanner:
     def __init__(
         self,
         learner: LearnerSettings,
-        play: PlayPlan,
+        play: RolloutPlan,
         checkpoint: CheckpointConfig,
         layout: Layout,
         folder: Path,
@@ -198,7 +198,7 @@ class MemoryPlanner:
         self._learner = learner.placed(layout)
         self._play, self._checkpoint, self._layout = play, checkpoint, layout
         self._text = _text_config(folder)
-        self._size = JobSize.of(folder, learner)
+        self._size = LearnerStateSize.of(folder, learner)
 
     def plan(self, card: float | None, memory: RankMemory, host: float | None = None) -> MemoryPlan:
         """Plan the job, given the memory of a learner rank.

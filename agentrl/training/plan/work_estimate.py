@@ -18,8 +18,8 @@ from agentrl.config import (
 from agentrl.devices.device_sources import num_virtual
 from agentrl.files import path_of
 from agentrl.policies.open_model import engine_class
-from agentrl.rollout.environments.env_plan import EnvPlan
-from agentrl.rollout.play_plan import PlayPlan, baseline_players
+from agentrl.rollout.environments.resolved_env import ResolvedEnv
+from agentrl.rollout.rollout_plan import RolloutPlan, baseline_players
 from agentrl.text import pluralize
 from agentrl.training.demonstrations import warm_start_cache
 from virtual_phone.phones_spec import EFFECT_DELAY_MS
@@ -41,7 +41,7 @@ _ANSWER_S = 0.1
 _BASIS = "estimated for two otherwise idle cores"
 
 
-def estimate_work(play: PlayPlan, warm: WarmStartConfig | None, steps: int) -> dict[str, str]:
+def estimate_work(play: RolloutPlan, warm: WarmStartConfig | None, steps: int) -> dict[str, str]:
     """Return the maximum amount of work in each stage, and its approximate duration.
 
     Args:
@@ -128,7 +128,7 @@ def _turns_per_second(
 
 
 def _measured_turns_per_s(
-    model: ModelConfig, environment: EnvPlan, rollout: RolloutConfig, devices: DevicesConfig
+    model: ModelConfig, environment: ResolvedEnv, rollout: RolloutConfig, devices: DevicesConfig
 ) -> float | None:
     """Return the model's turns per second; None if not measured for this kind of job."""
     if model.path != "tiny" or environment.app is None or _num_virtual(devices) is None:

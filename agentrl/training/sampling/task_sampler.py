@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from agentrl.config import RolloutConfig, SamplerConfig
 from agentrl.errors import ConfigError, LearnerError, boundary
 from agentrl.extension_points import SAMPLER
-from agentrl.rollout.play_plan import PlayTask
+from agentrl.rollout.rollout_plan import PlayTask
 from agentrl.runs.episode_summary import is_success
 from agentrl.training.env_seeds import first_training_seed, training_seeds
 from agentrl.types import ScoredEpisode

@@ -16,12 +16,12 @@ from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.nodes.job_files import JobFiles
 from agentrl.rollout.workers.open_rollouts import open_rollouts, reserve
+from agentrl.runs.resume_state import ResumeState
 from agentrl.runs.run_folder import RunFolder
-from agentrl.runs.run_state import RunState
 from agentrl.training.learner.learner_group import open_learner
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
-from agentrl.training.monitoring.run_progress import RunProgress
+from agentrl.training.monitoring.run_stages import RunStages
 from agentrl.training.plan.disk_space import DiskPlan
 from agentrl.training.plan.host_memory_plan import (
     HostMemoryPlanner,
@@ -29,14 +29,16 @@ from agentrl.training.plan.host_memory_plan import (
     phones_per_node,
 )
 from agentrl.training.plan.job_plan import JobPlan
-from agentrl.training.plan.job_size import JobSize
+from agentrl.training.plan.learner_state_size import LearnerStateSize
 from agentrl.training.stop_signals import acknowledge_stop_signals
 from agentrl.training.trainer.trainer import Trainer
 from agentrl.weight_sync import weight_files
 
 
 @asynccontextmanager
-async def open_trainer(plan: JobPlan, folder: RunFolder, state: RunState) -> AsyncIterator[Trainer]:
+async def open_trainer(
+    plan: JobPlan, folder: RunFolder, state: ResumeState
+) -> AsyncIterator[Trainer]:
     """Open everything that training needs, and close everything in reverse order."""
     path, run = folder.path, plan.settings.run
     async with AsyncExitStack() as opened:
@@ -70,7 +72,7 @@ async def open_trainer(plan: JobPlan, folder: RunFolder, state: RunState) -> Asy
             opened.enter_context(closing(learner))
         pruner = BackgroundPruner(path, run.keep_gb, plan.settings.rollout)
         recorder = opened.enter_context(closing(Recorder(path, frames="none", writer="trainer")))
-        progress = RunProgress(state, reporter, rollouts)
+        progress = RunStages(state, reporter, rollouts)
         trainer = Trainer(
             plan, folder, start, progress, rollouts, learner, recorder, pruner, stopping
         )
@@ -101,13 +103,13 @@ def _start_model(model: ModelConfig, seed: int, start: Path) -> Path:
     return start
 
 
-def _check_disk(plan: JobPlan, start: Path, folder: Path) -> tuple[JobSize, DiskPlan]:
+def _check_disk(plan: JobPlan, start: Path, folder: Path) -> tuple[LearnerStateSize, DiskPlan]:
     """Compare the size of the job's files with the free disk space.
 
     Raises:
         ConfigError: there is too little disk space.
     """
-    settings, size = plan.settings, JobSize.of(start, plan.learner)
+    settings, size = plan.settings, LearnerStateSize.of(start, plan.learner)
     disk = DiskPlan.of(
         size, settings.checkpoint, settings.run, settings.train.steps,
         evaluates=bool(settings.eval.every),
@@ -116,7 +118,7 @@ def _check_disk(plan: JobPlan, start: Path, folder: Path) -> tuple[JobSize, Disk
     return size, disk
 
 
-def _place_weights(plan: JobPlan, size: JobSize, reservation: Reservation) -> None:
+def _place_weights(plan: JobPlan, size: LearnerStateSize, reservation: Reservation) -> None:
     """Find room for the weights that the learner will publish, in memory or else on disk.
 
     Raises:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentrl.algorithms.core.advantages import check_state_keys
-from agentrl.rollout.play_plan import baseline_players
+from agentrl.rollout.rollout_plan import baseline_players
 from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.run_folder import RunFolder
 from agentrl.training import env_seeds
 from agentrl.training.evaluation.held_out import Evaluation, play_held_out
-from agentrl.training.monitoring.run_progress import RunProgress
+from agentrl.training.monitoring.run_stages import RunStages
 from agentrl.training.monitoring.training_health import invalid_replies_warning
 from agentrl.training.plan.job_plan import JobPlan
 from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask
@@ -37,7 +37,7 @@ class RunEvaluations:
         plan: JobPlan,
         folder: RunFolder,
         rollouts: Rollouts,
-        progress: RunProgress,
+        progress: RunStages,
         playing: asyncio.Lock,
         *,
         needs_success: bool,

@@ -10,9 +10,9 @@ from agentrl.config import Config
 from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.files import StrPath
 from agentrl.rollout.nodes.job_files import user_files
-from agentrl.rollout.play_plan import baseline_players, plan_play
+from agentrl.rollout.rollout_plan import baseline_players, plan_rollouts
+from agentrl.runs.resume_state import ResumeState
 from agentrl.runs.run_folder import RunFolder
-from agentrl.runs.run_state import RunState
 from agentrl.training.job import Job, run_job
 from agentrl.training.plan.job_plan import JobPlan, plan_training
 
@@ -66,11 +66,11 @@ class Reinforcement(Job[JobPlan]):
 
     def is_finished(self, summary: Mapping[str, Any]) -> bool:
         """See `Job.is_finished`."""
-        played = {*baseline_players(plan_play(self.config)), "before", "after"}
+        played = {*baseline_players(plan_rollouts(self.config)), "before", "after"}
         return played <= summary.keys() and bool(summary.get("steps", 0) >= self.config.train.steps)
 
     async def run(
-        self, plan: JobPlan, folder: RunFolder, state: RunState, *, resumed: bool
+        self, plan: JobPlan, folder: RunFolder, state: ResumeState, *, resumed: bool
     ) -> None:
         """See `Job.run`."""
         # This imports torch, which may be missing; the plan has already reported that.
@@ -88,7 +88,7 @@ class Reinforcement(Job[JobPlan]):
             await trainer.run()
 
 
-def _warn_of_edits(state: RunState, digests: Mapping[str, str]) -> None:
+def _warn_of_edits(state: ResumeState, digests: Mapping[str, str]) -> None:
     """Record the user's code files, and warn about files edited since the last start."""
     for file in state.record_files(digests):
         log.warning(

@@ -18,7 +18,7 @@ from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter
 from agentrl.training.demonstrations import warm_start_cache
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.monitoring.progress import show_engine_start
-from agentrl.training.monitoring.run_progress import RunProgress
+from agentrl.training.monitoring.run_stages import RunStages
 from agentrl.training.monitoring.running_audit import RunningAudit
 from agentrl.training.monitoring.training_health import mismatch_warning
 from agentrl.training.offline.warm_start import warm_start
@@ -53,7 +53,7 @@ class Trainer:
         plan: JobPlan,
         folder: RunFolder,
         start: Path,
-        progress: RunProgress,
+        progress: RunStages,
         rollouts: Rollouts,
         learner: AnyLearner,
         recorder: Recorder,

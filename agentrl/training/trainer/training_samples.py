@@ -24,7 +24,7 @@ from agentrl.algorithms.core.trajectories import (
     build_trajectories,
     split_by_turn,
 )
-from agentrl.training.batching.token_sequences import split_into_sequences
+from agentrl.training.batching.episode_splitting import split_into_sequences
 from agentrl.training.learner.implicit_reward import bce_gradients
 from agentrl.types import ScoredEpisode, TokenScores, TokenSequence, TrainingSample
 

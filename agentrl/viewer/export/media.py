@@ -13,7 +13,7 @@ from PIL import ImageDraw, ImageFont
 from agentrl import extras
 from agentrl.errors import ConfigError
 from agentrl.replay import RecordedEpisode, Run
-from agentrl.replay.touch_marks import TouchMark, touch_of
+from agentrl.replay.touch_positions import TouchPosition, touch_of
 from agentrl.runs.episode_summary import at
 from agentrl.text import format_signed, printable
 from agentrl.types import Image, without_placeholders
@@ -131,7 +131,7 @@ class TurnShot:
 
     frame: str | None
     words: str
-    mark: TouchMark | None
+    mark: TouchPosition | None
     title: str
     caption: str
     reward: float | None
@@ -248,7 +248,7 @@ class TurnPainter:
                 y = self._text_top + row * row_height
                 draw.text((x, y), character, fill=_INK, font=self._letters, anchor="ma")
 
-    def _touch(self, draw: ImageDraw.ImageDraw, mark: TouchMark) -> None:
+    def _touch(self, draw: ImageDraw.ImageDraw, mark: TouchPosition) -> None:
         x, y = mark.to_x * self._width, mark.to_y * self._height
         if mark.moves:
             start = (mark.x * self._width, mark.y * self._height)

@@ -5,11 +5,11 @@ from dataclasses import asdict
 from typing import Any
 
 from agentrl.envs.android.number_game import drawing
+from agentrl.envs.android.number_game.game_state import STAKE, NumberGamePhase, NumberGameState
 from agentrl.envs.android.number_game.layout import round_layout
 from agentrl.envs.android.number_game.levels import NumberGameLevel
-from agentrl.envs.android.number_game.rules import STAKE, NumberGamePhase, NumberGameState
-from agentrl.envs.android.phone_game.app import GameApp
 from agentrl.envs.android.phone_game.game import PhoneGame
+from agentrl.envs.android.phone_game.game_app import GameApp
 from agentrl.envs.android.phone_game.rules import GameRules, TouchTarget
 from agentrl.types import Image
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from agentrl.envs.android.number_game import layout, palette
+from agentrl.envs.android.number_game.game_state import STAKE, NumberGamePhase, NumberGameState
 from agentrl.envs.android.number_game.layout import RoundLayout, round_layout
 from agentrl.envs.android.number_game.levels import LAMPS
-from agentrl.envs.android.number_game.rules import STAKE, NumberGamePhase, NumberGameState
 from agentrl.envs.android.phone_game import cached_drawing, paint
 from agentrl.envs.android.phone_game.boxes import Box
 from agentrl.envs.android.phone_game.cached_drawing import Piece

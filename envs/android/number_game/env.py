@@ -5,10 +5,10 @@ from typing import Any
 
 from agentrl.devices import Settled
 from agentrl.envs.android.number_game.app import NumberGameApp
-from agentrl.envs.android.number_game.fact_source import FactSource
+from agentrl.envs.android.number_game.game_state import NumberGamePhase
 from agentrl.envs.android.number_game.levels import NumberGameLevel
-from agentrl.envs.android.number_game.rules import NumberGamePhase
 from agentrl.envs.android.number_game.translator import MODES
+from agentrl.envs.android.number_game.truth_source import FactSource
 from agentrl.envs.android.phone_game.env import Facts, GameEnv
 from agentrl.envs.android.phone_game.game import NamedCalls
 from agentrl.envs.android.phone_game.layout_conversion import to_layout

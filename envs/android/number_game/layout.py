@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.envs.android.number_game.rules import NumberGameState
+from agentrl.envs.android.number_game.game_state import NumberGameState
 from agentrl.envs.android.phone_game.boxes import Box, Grid, tap_at
 
 COLUMNS, ROWS = 3, 5

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from agentrl.envs.android.phone_game.settings import LevelSettings, as_extra, one_of, switch
+from agentrl.envs.android.phone_game.level_settings import LevelSettings, as_extra, one_of, switch
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from agentrl.envs.android.number_game.app import GAME
+from agentrl.envs.android.number_game.game_state import NumberGamePhase
 from agentrl.envs.android.number_game.layout import FIXED_LAYOUTS
-from agentrl.envs.android.number_game.rules import NumberGamePhase
 from agentrl.envs.android.number_game.translator import MODES
 from agentrl.envs.android.phone_game.players import Choice, GamePlayer
 

@@ -14,9 +14,9 @@ import numpy as np
 from agentrl.devices.vision import UNREAD, Glyphs, check_frame, color_fraction, dominant_color
 from agentrl.devices.vision import Box as Area
 from agentrl.envs.android.number_game import layout, palette
+from agentrl.envs.android.number_game.game_state import STAKE, START_SCORE, NumberGamePhase
 from agentrl.envs.android.number_game.layout import FIXED_LAYOUTS, RoundLayout
 from agentrl.envs.android.number_game.levels import LAMPS, NumberGameLevel, Round
-from agentrl.envs.android.number_game.rules import STAKE, START_SCORE, NumberGamePhase
 from agentrl.envs.android.phone_game import paint
 from agentrl.envs.android.phone_game.boxes import Box, to_screen
 from agentrl.types import Image

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentrl.actions.action_calls import ActionCall, ActionSet
+from agentrl.envs.android.phone_game.level_settings import LevelSettings
 from agentrl.envs.android.phone_game.rules import GameRules
-from agentrl.envs.android.phone_game.settings import LevelSettings
 from agentrl.errors import ActionError
 from agentrl.types import Image
 

@@ -2,9 +2,9 @@
 
 from typing import TypeVar, cast
 
-from agentrl.envs.android.phone_game.app import GameApp
 from agentrl.envs.android.phone_game.env import GameEnv
 from agentrl.envs.android.phone_game.game import PhoneGame
+from agentrl.envs.android.phone_game.game_app import GameApp
 from agentrl.envs.android.phone_game.translator import GameTranslator
 
 T = TypeVar("T")

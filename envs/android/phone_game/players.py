@@ -9,7 +9,7 @@ import numpy as np
 from agentrl.actions.dialect import Dialect, Size
 from agentrl.actions.dialects.tag import Tag
 from agentrl.actions.dialects.tool import Tool
-from agentrl.actions.screen_space_conversion import touch_of
+from agentrl.actions.screen_action_converter import touch_of
 from agentrl.envs.android.phone_game.game import MODES, NamedCalls, PhoneGame
 
 Choice = tuple[str, int | None]

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from agentrl.actions.dialect import Dialect
 from agentrl.actions.dialects.tag import Tag
 from agentrl.actions.dialects.tool import Tool
+from agentrl.actions.screen_action_converter import touch_of, touch_values
 from agentrl.actions.screen_actions import ScreenAction, Swipe, Tap
 from agentrl.actions.screen_dialogue import ScreenDialogue
-from agentrl.actions.screen_space_conversion import touch_of, touch_values
 from agentrl.envs.android.phone_game.game import MODES, NamedCalls, PhoneGame
-from agentrl.envs.android.phone_game.settings import LevelSettings, signature
+from agentrl.envs.android.phone_game.level_settings import LevelSettings, signature
 from agentrl.errors import ActionError, ConfigError, InvalidArgument
 from agentrl.types import IMAGE, Image, Message, Observation
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from agentrl.envs.android.phone_game.app import GameApp
 from agentrl.envs.android.phone_game.game import PhoneGame
+from agentrl.envs.android.phone_game.game_app import GameApp
 from agentrl.envs.android.phone_game.rules import GameRules
 from agentrl.envs.wechat.tree_game import drawing, wechat_drawing
-from agentrl.envs.wechat.tree_game.mini_program import MiniProgram, Shows
 from agentrl.envs.wechat.tree_game.rules import TreeGameLevel, TreeGameRules
+from agentrl.envs.wechat.tree_game.simulated_wechat import MiniProgram, Shows
 from agentrl.types import Image
 
 PACKAGE = "com.tencent.mm"

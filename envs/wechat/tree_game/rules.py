@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.envs.android.phone_game.level_settings import LevelSettings, one_of
 from agentrl.envs.android.phone_game.rules import GameRules, TouchTarget
-from agentrl.envs.android.phone_game.settings import LevelSettings, one_of
 from agentrl.envs.wechat.tree_game import layout
 from agentrl.envs.wechat.tree_game.equipment import (
     ATTRIBUTES,

@@ -2,7 +2,14 @@
 
 from agentrl.envs.android.phone_game import cached_drawing, paint
 from agentrl.envs.android.phone_game.boxes import Box
-from agentrl.envs.wechat.tree_game.mini_program import CAPSULE, CIRCLE, DOTS, ENTRY, SHEET, Shows
+from agentrl.envs.wechat.tree_game.simulated_wechat import (
+    CAPSULE,
+    CIRCLE,
+    DOTS,
+    ENTRY,
+    SHEET,
+    Shows,
+)
 from agentrl.types import Image
 
 _GREEN = (7, 193, 96)

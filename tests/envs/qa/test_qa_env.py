@@ -19,8 +19,8 @@ from agentrl.envs.qa.arithmetic import Arithmetic
 from agentrl.envs.qa.counting import LEVELS, SHAPES, Counting
 from agentrl.envs.qa.geometry import Geometry
 from agentrl.errors import ActionError, ConfigError
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import load_player
+from agentrl.rollout.environments.resolved_env import resolve_env
 from tests.data.rows import picture, png, sums, write_jsonl
 
 DRAWN = [

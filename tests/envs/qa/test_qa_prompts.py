@@ -7,8 +7,8 @@ import pytest
 import agentrl
 from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_runner import EnvRunner
+from agentrl.rollout.environments.resolved_env import resolve_env
 from tests.data.rows import write_jsonl
 
 CHAT = [{"role": "user", "content": "1 + 1?"}]
@@ -77,8 +77,8 @@ def test_white_space_around_a_template_is_removed_but_that_of_the_question_stays
 def test_recorded_questions_are_trained_on_with_their_own_system_messages(tiny_vlm, tmp_path):
     from agentrl.config import EvalConfig, WarmStartConfig, from_dict
     from agentrl.policies.chat.chat_encoder import ChatEncoder
+    from agentrl.training.demonstrations.demonstration_dataset import rerender_demonstrations
     from agentrl.training.demonstrations.demonstration_filter import select_demonstrations
-    from agentrl.training.offline.supervised_dataset import rerender_demonstrations
 
     path = write_jsonl(tmp_path / "rows.jsonl", [OWN, {"prompt": "1 + 1?", "answer": "2"}])
     config = from_dict(

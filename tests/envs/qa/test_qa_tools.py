@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import agentrl
 from agentrl.config import EnvConfig
 from agentrl.envs.qa.tools import calculate, zoom
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import load_player
+from agentrl.rollout.environments.resolved_env import resolve_env
 from tests.data.rows import picture
 
 

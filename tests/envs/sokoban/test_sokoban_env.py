@@ -22,8 +22,8 @@ from agentrl.envs.sokoban.solver import is_deadlocked
 from agentrl.envs.sokoban.translator import SokobanTranslator
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rewards import sokoban as rewards
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.types import Episode, Outcome, Turn
 from tests.envs.sokoban.search import move
 

@@ -17,9 +17,9 @@ from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.engines import hf_decoding
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.models import adapter_for, load_model, load_on_meta
-from agentrl.policies.models.image_processor import ProcessorAdapter
 from agentrl.policies.models.model_adapter import resize_image, target_size
 from agentrl.policies.models.model_loading import _attention
+from agentrl.policies.models.processor_adapter import ProcessorAdapter
 from agentrl.types import Message, Prompt
 from tests.policies import families
 from tests.policies.pictures import picture, screen

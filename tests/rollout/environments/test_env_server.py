@@ -32,10 +32,10 @@ from agentrl.errors import ConfigError, EnvError, WorldError
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments import env_server
 from agentrl.rollout.environments.env_client import RemoteEnv
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_server import InvalidRequest, pack, unpack
 from agentrl.rollout.environments.load_translator_and_players import open_translator
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome
 
@@ -157,7 +157,7 @@ async def test_episodes_are_collected_from_a_server_and_discarded_when_it_fails(
         )
     )
     config.rollout.max_refills = 100
-    rollouts = RolloutWorker(plan_play(config), None, None)
+    rollouts = RolloutWorker(plan_rollouts(config), None, None)
     await rollouts.start()
     try:
         requests = requests_of_step("train", 1, [1, 2], 2)
@@ -187,7 +187,7 @@ async def test_a_question_of_a_server_is_not_asked_without_its_own_messages(
     requests = requests_of_step("train", 1, [1], 1)
     for named, seen in ((None, False), ("space", True)):
         env.translator_class = named
-        rollouts = RolloutWorker(plan_play(Config(env=env)), None, None)
+        rollouts = RolloutWorker(plan_rollouts(Config(env=env)), None, None)
         await rollouts.start()
         try:
             if seen:
@@ -287,7 +287,7 @@ async def test_a_restart_within_the_patience_voids_only_what_was_played(start: S
     config = Config(
         env=EnvConfig(id=url, translator_kwargs={"parameters": ["a", "b"]}, patience_s=60.0)
     )
-    rollouts = RolloutWorker(plan_play(config), None, None)
+    rollouts = RolloutWorker(plan_rollouts(config), None, None)
     await rollouts.start()
     try:
         requests = requests_of_step("train", 1, [1, 2], 2)

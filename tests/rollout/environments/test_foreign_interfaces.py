@@ -25,9 +25,9 @@ from websockets.sync.server import ServerConnection, serve
 from agentrl.config import Config, EnvConfig
 from agentrl.errors import ConfigError, EnvError
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome
 from tests.virtual_phone.third_party.clients import NotInstalled, python_packages
@@ -130,7 +130,7 @@ async def test_a_random_player_plays_only_legal_moves_on_the_picture_of_the_boar
 
 async def played(config: Config, player: str, seeds: list[int]):
     config.rollout.max_refills = 0
-    rollouts = RolloutWorker(plan_play(config), None, None)
+    rollouts = RolloutWorker(plan_rollouts(config), None, None)
     await rollouts.start()
     try:
         scored = await rollouts.collect(requests_of_step("train", 1, seeds, 1), player)

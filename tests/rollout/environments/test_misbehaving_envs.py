@@ -20,14 +20,14 @@ import pytest
 import agentrl
 from agentrl.check.environments import check_environment, checks, side_effects
 from agentrl.config import Config, EnvConfig, RewardConfig, WrapperConfig
-from agentrl.env import find_env
+from agentrl.env_registry import find_env
 from agentrl.errors import ConfigError, WorldError
 from agentrl.rollout import env_pool
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments import env_processes, load_translator_and_players
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.env_server import OpaqueSpace
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training.evaluation.held_out import play_held_out
 from agentrl.types import Outcome
@@ -51,7 +51,7 @@ def job(processes=0, id=ID, **kwargs):
 
 async def play(config, seeds, folder=None, player="random"):
     """Play these seeds and close the environments; return the episodes and the progress."""
-    rollouts = RolloutWorker(plan_play(config), folder, None)
+    rollouts = RolloutWorker(plan_rollouts(config), folder, None)
     await rollouts.start()
     try:
         requests = requests_of_step("train", 1, seeds, 1)
@@ -83,7 +83,7 @@ async def test_a_close_that_hangs_or_fails_is_waited_for_within_a_bound(
     monkeypatch.setattr(env_processes, "_END_S", 0.3)
     config = job(processes, fault="hanging close", folder=str(tmp_path), seconds=30.0)
     config.rollout.deadline_s = 5.0
-    rollouts = RolloutWorker(plan_play(config), None, None)
+    rollouts = RolloutWorker(plan_rollouts(config), None, None)
     await rollouts.start()
     await rollouts.collect(requests_of_step("train", 1, [1, 2], 1), "random")
     started = time.monotonic()
@@ -431,7 +431,7 @@ async def test_a_full_context_and_void_episodes_are_counted_in_evaluations(
     config.rollout.engine, config.rollout.max_new_tokens = "hf", 4
     config.env.translator_kwargs = {"instructions": ""}
     config.rollout.max_context, config.env.max_turns = 60, 30
-    rollouts = RolloutWorker(plan_play(config), tiny_vlm, None)
+    rollouts = RolloutWorker(plan_rollouts(config), tiny_vlm, None)
     await rollouts.start()
     try:
         evaluation = await play_held_out(rollouts, [1, 2])
@@ -480,7 +480,7 @@ async def test_browsers_of_miniwob_end_with_the_job(fault: str, monkeypatch, sho
     monkeypatch.setattr(env_processes, "CLOSE_S", 2.0)
     config = job(1, "tests.rollout.misbehaving:MiniwobClicks", fault=fault)
     config.env.max_turns = 2
-    rollouts = RolloutWorker(plan_play(config), None, None)
+    rollouts = RolloutWorker(plan_rollouts(config), None, None)
     await rollouts.start()
     try:
         played = await rollouts.collect(requests_of_step("train", 1, [1, 2], 1), "random")

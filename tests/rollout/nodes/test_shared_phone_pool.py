@@ -12,7 +12,7 @@ from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, Ro
 from agentrl.devices import Tap
 from agentrl.errors import DeviceError, LeaseLost, NoDevice
 from agentrl.rollout.nodes.shared_phone_pool import SharedPool
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers import open_rollouts
 from agentrl.rollout.workers.actor_starter import ActorStarter
 
@@ -61,7 +61,7 @@ async def shared(adb_server):
     )
     reservation = open_rollouts.reserve(config.rollout, None)
     ray = ray_cluster.join_cluster()
-    starter = ActorStarter(plan_play(config), None, None, 0, reservation)
+    starter = ActorStarter(plan_rollouts(config), None, None, 0, reservation)
     await starter.open()
     (phones,) = starter.phones.values()
     actors = [ray.remote(holder_class()).remote(phones) for _ in range(2)]

@@ -14,7 +14,7 @@ from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, Re
 from agentrl.devices.adb import find_adb
 from agentrl.errors import ConfigError, PoolEmpty, RewardError
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training.plan.job_plan import check_scripted_play
 from agentrl.types import Outcome
@@ -40,7 +40,7 @@ def number_game(source, rounds=5):
 
 async def collect(config, folder, run, meanwhile=None, requests=TICKETS):
     """Collect episodes; return them, the counts, and the pool's own statistics."""
-    rollouts = RolloutWorker(plan_play(config), folder, run)
+    rollouts = RolloutWorker(plan_rollouts(config), folder, run)
     await rollouts.start()
     try:
         collecting = asyncio.create_task(rollouts.collect(requests, "expert"))
@@ -166,7 +166,7 @@ async def test_environment_that_hangs_voids_its_recorded_episodes(tiny_vlm, tmp_
         translator_kwargs={"names": ["down", "up"]},
     )
     config.rollout.deadline_s, config.rollout.max_refills = 0.5, 2
-    rollouts = RolloutWorker(plan_play(config), tiny_vlm, tmp_path)
+    rollouts = RolloutWorker(plan_rollouts(config), tiny_vlm, tmp_path)
     await rollouts.start()
     episodes = await rollouts.collect(TICKETS, "player")
     progress = rollouts.progress
@@ -193,7 +193,7 @@ async def test_texts_for_openrlhfs_functions_have_the_models_chat_format(tiny_vl
         rewards=[RewardConfig(function="tests.rollout.scores:has_names")],
     )
     config.model.chat = f"{Path(__file__).parents[3]}/examples/extend/chat_format.py:Names"
-    rollouts = RolloutWorker(plan_play(config), tiny_vlm, None)
+    rollouts = RolloutWorker(plan_rollouts(config), tiny_vlm, None)
     await rollouts.start()
     try:
         (scored,) = await rollouts.collect(requests_of_step("train", 1, [3], 1), "player")
@@ -211,7 +211,7 @@ async def test_held_out_episodes_may_have_their_own_settings() -> None:
         )
     )
     config.eval.kwargs = {"length": 4}
-    rollouts = RolloutWorker(plan_play(config), None, None)
+    rollouts = RolloutWorker(plan_rollouts(config), None, None)
     await rollouts.start()
     try:
         for split, length in (("train", 2), ("eval", 4), ("train", 2)):
@@ -220,7 +220,7 @@ async def test_held_out_episodes_may_have_their_own_settings() -> None:
     finally:
         await rollouts.close()
     config.eval.kwargs = {"length": -1}
-    rollouts = RolloutWorker(plan_play(config), None, None)
+    rollouts = RolloutWorker(plan_rollouts(config), None, None)
     await rollouts.start()
     try:
         with pytest.raises(ConfigError, match=r"^eval\.kwargs\.length=-1: must be at least 0"):
@@ -229,7 +229,7 @@ async def test_held_out_episodes_may_have_their_own_settings() -> None:
         await rollouts.close()
     config.eval.kwargs = {"lenght": 4}
     with pytest.raises(ConfigError, match=r"eval\.kwargs\.lenght.*did you mean 'length'"):
-        check_scripted_play(plan_play(config), ["player"])
+        check_scripted_play(plan_rollouts(config), ["player"])
 
 
 async def test_reward_that_fails_ends_the_job_if_configured(tmp_path):
@@ -237,7 +237,7 @@ async def test_reward_that_fails_ends_the_job_if_configured(tmp_path):
     config.env.translator_kwargs = {"names": ["down", "up"]}
     config.rewards = [RewardConfig(function="tests.rollout.scores:raises")]
     config.rollout.reward_failure = "error"
-    rollouts = RolloutWorker(plan_play(config), None, tmp_path)
+    rollouts = RolloutWorker(plan_rollouts(config), None, tmp_path)
     await rollouts.start()
     try:
         with pytest.raises(RewardError, match="reward_failure=void"):

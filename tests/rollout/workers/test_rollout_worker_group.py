@@ -25,7 +25,7 @@ from agentrl.config import (
 from agentrl.errors import WorkerLost
 from agentrl.extension_points import LOGGER
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.open_rollouts import open_rollouts
 from agentrl.rollout.workers.worker_supervisor import play_deadline_s
 
@@ -38,7 +38,7 @@ PATIENCE_S = 60  # for steps that take a second or two on an idle machine
 async def two_actors(adb_server, tiny_vlm, tmp_path_factory):
     """Start rollouts in two actors that share two phones; also return their run's folder."""
     run = tmp_path_factory.mktemp("run")
-    rollouts = await open_rollouts(plan_play(number_game()), tiny_vlm, run)
+    rollouts = await open_rollouts(plan_rollouts(number_game()), tiny_vlm, run)
     yield rollouts, run
     await rollouts.close()
     ray_cluster.leave_cluster()
@@ -160,14 +160,14 @@ async def test_an_actor_that_answers_is_waited_for(two_actors, monkeypatch):
 async def test_actors_switch_to_an_environment_without_phones_and_back(two_actors, tmp_path):
     rollouts, run = two_actors
     before = await processes_of(rollouts)
-    await rollouts.switch(plan_play(countdown(length=2)), tmp_path)
+    await rollouts.switch(plan_rollouts(countdown(length=2)), tmp_path)
     requests = requests_of_step("eval", 1, [5, 6], 1)
     episodes = await rollouts.collect(requests, "player")
     assert [e.episode.reset_info["left"] for e in episodes] == [2, 2]
     for number in (0, 1):
         assert (tmp_path / "episodes" / f"index-rollout{number}.jsonl").read_text()
     await ended(before[2])
-    await rollouts.switch(plan_play(number_game()), run)
+    await rollouts.switch(plan_rollouts(number_game()), run)
     assert [of_one[0] for of_one in (await processes_of(rollouts))[:2]] == [
         of_one[0] for of_one in before[:2]
     ]
@@ -202,7 +202,9 @@ async def test_killed_actor_is_replaced_and_others_play_its_episodes(two_actors,
 @in_one_loop
 async def test_an_actor_that_has_nothing_left_plays_for_a_slow_one(two_actors, tmp_path):
     rollouts, _ = two_actors
-    await rollouts.switch(plan_play(countdown({"concurrency": 2}, pause_s=0.4, every=10)), tmp_path)
+    await rollouts.switch(
+        plan_rollouts(countdown({"concurrency": 2}, pause_s=0.4, every=10)), tmp_path
+    )
     requests = requests_of_step("train", 2, [10, 1, 2], 4)
     await rollouts.collect(requests, "player")
     of_actor = [{t.group for t in requests if t.id in ids} for ids in recorded(tmp_path)]
@@ -214,7 +216,9 @@ async def test_an_actor_that_has_nothing_left_plays_for_a_slow_one(two_actors, t
 @in_one_loop
 async def test_all_actors_may_die_until_their_restarts_are_used_up(two_actors, tmp_path):
     rollouts, _ = two_actors
-    await rollouts.switch(plan_play(countdown({"max_worker_restarts": 2}, pause_s=0.02)), tmp_path)
+    await rollouts.switch(
+        plan_rollouts(countdown({"max_worker_restarts": 2}, pause_s=0.02)), tmp_path
+    )
     requests = requests_of_step("train", 1, range(25), 4)
     processes = await processes_of(rollouts)
 
@@ -225,7 +229,9 @@ async def test_all_actors_may_die_until_their_restarts_are_used_up(two_actors, t
     episodes = await collect_and(rollouts, requests, "player", kill_both)
     assert [e.episode.id for e in episodes] == [t.id for t in requests]
     await asyncio.gather(*(w.replacement for w in rollouts._workers.engines))
-    await rollouts.switch(plan_play(countdown({"max_worker_restarts": 0}, pause_s=0.02)), tmp_path)
+    await rollouts.switch(
+        plan_rollouts(countdown({"max_worker_restarts": 0}, pause_s=0.02)), tmp_path
+    )
     processes = await processes_of(rollouts)
     with pytest.raises(WorkerLost, match=r"no rollout worker can play: .*0 on .* died") as e:
         await collect_and(rollouts, requests, "player", kill_both)
@@ -261,7 +267,7 @@ async def test_an_actor_that_hangs_is_replaced_and_gets_the_current_weights(
 ):
     config = countdown({"engine": "hf", "max_new_tokens": 2, "concurrency": 2})
     config.env.max_turns = 2
-    rollouts = await open_rollouts(plan_play(config), tiny_vlm, tmp_path)
+    rollouts = await open_rollouts(plan_rollouts(config), tiny_vlm, tmp_path)
     await rollouts.engines.start()
     weights = tiny_vlm / "model.safetensors"
     await rollouts.engines.load_weights(weights, 1)

@@ -18,25 +18,25 @@ from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import load_player
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.runs.run_folder import RunFolder
 from agentrl.runs.run_paths import episode_file
 from agentrl.training import env_seeds
-from agentrl.training.batching.token_sequences import split_into_sequences
+from agentrl.training.batching.episode_splitting import split_into_sequences
 from agentrl.training.demonstrations import warm_start_cache
+from agentrl.training.demonstrations.demonstration_dataset import (
+    Demonstration,
+    DemonstrationDataset,
+    rerender_demonstrations,
+)
 from agentrl.training.demonstrations.demonstration_filter import (
     DemonstrationSelection,
     select_demonstrations,
 )
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
-from agentrl.training.offline.supervised_dataset import (
-    Demonstration,
-    SupervisedDataset,
-    rerender_demonstrations,
-)
 from agentrl.training.plan.dry_run import describe_plan
 from agentrl.training.plan.job_plan import plan_training
 from agentrl.training.trainer import train
@@ -78,7 +78,7 @@ async def played(config: Config, model: Path | None, count: int = 3) -> tuple[Pa
     folder = RunFolder.create(config.run, "demos")
     folder.save_config(config.to_dict())
     run = folder.path
-    rollouts = RolloutWorker(plan_play(config), model, run)
+    rollouts = RolloutWorker(plan_rollouts(config), model, run)
     await rollouts.start()
     try:
         requests = requests_of_step("demo", 0, env_seeds.demonstration_seeds(config.seed, count), 1)
@@ -132,11 +132,11 @@ def learnt(config: Config, model: Path) -> list[Demonstration]:
 
 def dataset_of(
     config: Config, demonstrations: list[Demonstration], model: Path
-) -> SupervisedDataset:
+) -> DemonstrationDataset:
     warm = config.warm_start
     assert warm is not None
     players = {"": load_player(resolve_env(config.env), warm.player)} if warm.player else {}
-    return SupervisedDataset(
+    return DemonstrationDataset(
         demonstrations, warm, players, open_encoder(config.model, model), seed=5
     )
 

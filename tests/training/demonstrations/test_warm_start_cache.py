@@ -5,9 +5,9 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import instructions_for
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.runs.run_folder import RunFolder
 from agentrl.training.demonstrations import warm_start_cache
 

@@ -17,7 +17,7 @@ from agentrl.policies.reward_scorer import TrainedReward
 from agentrl.rewards.remote import Remote
 from agentrl.rollout.rewards.scoring import RewardFunctions
 from tests.data.rows import picture, png, write_jsonl
-from tests.rollout.rewards.test_reward_adapters import TICKET
+from tests.rollout.rewards.test_reward_calls import TICKET
 from tests.rollout.test_collector import episode_of
 from tests.training.offline import jobs
 

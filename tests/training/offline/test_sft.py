@@ -20,7 +20,7 @@ from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.optimizer import Optimizer
-from agentrl.training.offline.finetuning import SupervisedFinetuning
+from agentrl.training.offline.finetuning_methods import SupervisedFinetuning
 from agentrl.training.offline.offline_dataset import (
     OfflineDataset,
     encode_learned,

@@ -21,14 +21,14 @@ from agentrl.errors import ConfigError
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.plan.disk_space import DiskPlan, is_in_memory
-from agentrl.training.plan.job_size import JobSize
+from agentrl.training.plan.learner_state_size import LearnerStateSize
 
 
 def plan(
     start: Path, *, keep: int = 2, steps: int = 20, keep_gb: float | None = None, **optim: Any
 ) -> DiskPlan:
     config = Config(optim=OptimConfig(**optim))
-    size = JobSize.of(start, LearnerSettings.of(config))
+    size = LearnerStateSize.of(start, LearnerSettings.of(config))
     kept = CheckpointConfig(every=10, keep=keep)
     return DiskPlan.of(size, kept, RunConfig(keep_gb=keep_gb), steps, evaluates=True)
 
@@ -54,7 +54,7 @@ def test_a_checkpoint_has_the_size_that_is_planned(
         saved = sum(tensor.nbytes for name, tensor in state.items() if "lora" not in name)
     finally:
         learner.close()
-    size = JobSize.of(tiny_vlm, LearnerSettings.of(config))
+    size = LearnerStateSize.of(tiny_vlm, LearnerSettings.of(config))
     assert size.state == pytest.approx(saved, rel=0.05)  # a critic has no output head
 
 

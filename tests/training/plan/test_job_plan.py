@@ -15,8 +15,8 @@ from agentrl.cluster import reservation
 from agentrl.cluster.placement import Node
 from agentrl.config import Config, ModelConfig, model_config, record_image_sizes
 from agentrl.errors import ConfigError
-from agentrl.rollout.environments.env_plan import resolve_env
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers import open_rollouts
 from agentrl.training.learner import learner_settings
 from agentrl.training.learner.learner import Learner
@@ -30,7 +30,7 @@ from agentrl.training.plan.job_plan import (
     check_scripted_play,
     plan_training,
 )
-from agentrl.training.plan.job_size import JobSize
+from agentrl.training.plan.learner_state_size import LearnerStateSize
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
@@ -70,7 +70,7 @@ def test_the_algorithm_is_created_once(monkeypatch, tiny_vlm):
     config = configuration.load("counting", ["rollout.engine=hf", "rollout.launcher=local"])
     plan = plan_training(config, begins=False)
     plan = plan.without_long_prompts(tiny_vlm).placed(plan.layout)
-    JobSize.of(tiny_vlm, plan.learner)
+    LearnerStateSize.of(tiny_vlm, plan.learner)
     Learner(plan.learner, tiny_vlm).close()
     assert created == [plan.learner.algorithm]
     assert plan.learner.train is plan.settings.train
@@ -79,7 +79,7 @@ def test_the_algorithm_is_created_once(monkeypatch, tiny_vlm):
 def test_an_argument_of_evaluation_that_the_constructor_rejects_is_named_by_its_own_key():
     config = configuration.load("frozen_lake", ["eval.kwargs.map_name=9x9"])
     with pytest.raises(ConfigError, match=r"KeyError: '9x9'.*with eval\.kwargs=.*'map_name'"):
-        check_scripted_play(plan_play(config))
+        check_scripted_play(plan_rollouts(config))
 
 
 def test_unavailable_weight_transport_is_an_error_before_any_work():
@@ -185,7 +185,7 @@ def test_models_that_vllm_computes_otherwise_on_cpus_are_refused(machine, tmp_pa
     settings = job(f"model.path={build(family, tmp_path)}", "rollout.engine=vllm")
     with pytest.raises(ConfigError, match=f"{said}.*engine=hf") if said else nullcontext():
         plan_training(settings)
-    check_model_play(plan_play(settings))
+    check_model_play(plan_rollouts(settings))
     machine(gpus=1)
     plan_training(settings)
 
@@ -216,7 +216,7 @@ def test_requirements_of_the_learner_do_not_prevent_playing(machine, learners):
     machine()
     with pytest.raises(ConfigError):
         plan_training(job(learners))
-    check_model_play(plan_play(job(learners)))
+    check_model_play(plan_rollouts(job(learners)))
 
 
 def test_the_plan_lists_what_does_not_come_with_agentrl(tmp_path, monkeypatch):

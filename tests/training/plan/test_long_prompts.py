@@ -7,11 +7,11 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
-from agentrl.rollout.environments.env_plan import resolve_env
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.training.plan.job_plan import plan_training
-from agentrl.training.plan.length_check import check_lengths
 from agentrl.training.plan.long_prompts import skip_long_prompts
+from agentrl.training.plan.trial_episodes import check_lengths
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def questions(tmp_path: Path) -> Path:
 
 
 def shortened(config: configuration.Config, model: Path) -> configuration.Config:
-    return skip_long_prompts(plan_play(config), model).settings
+    return skip_long_prompts(plan_rollouts(config), model).settings
 
 
 def job(questions: Path, *overrides: str) -> configuration.Config:
@@ -42,7 +42,7 @@ def job(questions: Path, *overrides: str) -> configuration.Config:
 def test_long_rows_are_refused_by_name_before_a_job_starts(questions: Path) -> None:
     config = job(questions)
     with pytest.raises(ConfigError) as refused:
-        check_lengths(plan_play(config), config.warm_start, [])
+        check_lengths(plan_rollouts(config), config.warm_start, [])
     message = str(refused.value)
     assert message.startswith("2 of 10 prompts leave no room for a reply: ")
     assert "line 3: " in message

@@ -17,14 +17,14 @@ from agentrl.accelerators import MachineAccelerators
 from agentrl.config import Config, LoraConfig
 from agentrl.policies import tiny_model
 from agentrl.policies.models import adapter_for, load_on_meta
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.training.learner import four_bit_weights
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.parallel import process_group
 from agentrl.training.learner.parallel.process_group import Parallelism
 from agentrl.training.learner.parallel.sharding import local_shard
-from agentrl.training.plan import job_size, memory_plan, memory_simulation
+from agentrl.training.plan import learner_state_size, memory_plan, memory_simulation
 from agentrl.training.plan.host_memory_plan import HostMemoryPlanner
 from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
 from tests.policies import families
@@ -200,7 +200,7 @@ def test_experts_are_not_divided_over_the_mesh_of_layers():
 @pytest.mark.slow
 def test_layers_that_are_not_run_count_as_much_as_those_that_are(tmp_path):
     config = configuration.load("number_game_7b", ["model.path=Qwen/Qwen2.5-VL-32B-Instruct"])
-    folder = job_size.config_folder(config.model, tmp_path / "model")
+    folder = learner_state_size.config_folder(config.model, tmp_path / "model")
     settings = json.loads((folder / "config.json").read_text())
     settings["text_config"]["num_hidden_layers"], settings["vision_config"]["depth"] = 8, 1
     (folder / "config.json").write_text(json.dumps(settings))
@@ -239,21 +239,21 @@ def test_the_cache_of_a_divided_model_holds_whole_heads(arguments, expected, tmp
     config.rollout.actors, config.rollout.place = 1, "apart"
     config.rollout.engine_kwargs = arguments
     layout = memory_plan.layout_on(32, 1, config.rollout, config.train)
-    folder = job_size.config_folder(config.model, tmp_path / "model")
+    folder = learner_state_size.config_folder(config.model, tmp_path / "model")
     nothing = RankMemory(**dict.fromkeys((field.name for field in fields(RankMemory)), 0.0))
     planned = planner_of(config, layout, folder).plan(80e9, nothing)
     assert planned.kv_token == expected
 
 
 def planner_of(config, layout, folder):
-    learner, play = LearnerSettings.of(config), plan_play(config)
+    learner, play = LearnerSettings.of(config), plan_rollouts(config)
     return memory_plan.MemoryPlanner(learner, play, config.checkpoint, layout, folder)
 
 
 def planner(tmp_path, gpus, *overrides):
     config = configuration.load("number_game_7b", overrides)
     layout = memory_plan.layout_on(gpus, 1, config.rollout, config.train)
-    folder = job_size.config_folder(config.model, tmp_path / "model")
+    folder = learner_state_size.config_folder(config.model, tmp_path / "model")
     return planner_of(config, layout, folder), layout
 
 

@@ -3,14 +3,14 @@ import re
 import pytest
 
 from agentrl import config as configuration
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.training.demonstrations import warm_start_cache
 from agentrl.training.plan.work_estimate import estimate_work
 
 
 def stages(*overrides, name="number_game"):
     config = configuration.load(name, overrides)
-    return estimate_work(plan_play(config), config.warm_start, config.train.steps)
+    return estimate_work(plan_rollouts(config), config.warm_start, config.train.steps)
 
 
 def minutes(lines):

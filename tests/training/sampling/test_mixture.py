@@ -13,13 +13,13 @@ from agentrl import replay
 from agentrl.errors import ConfigError
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import load_player
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
+from agentrl.training.demonstrations.demonstration_dataset import DemonstrationDataset
 from agentrl.training.evaluation.held_out import play_held_out
 from agentrl.training.offline import warm_start
-from agentrl.training.offline.supervised_dataset import SupervisedDataset
 from agentrl.training.plan.job_plan import check_scripted_play
 from agentrl.training.trainer.train import train
 
@@ -71,7 +71,7 @@ def test_a_mixture_survives_being_saved():
 
 
 async def test_episodes_are_played_in_the_environments_that_requests_name():
-    worker = RolloutWorker(plan_play(job()), None, None)
+    worker = RolloutWorker(plan_rollouts(job()), None, None)
     try:
         await worker.start()
         names = ["easy", "hard", "sums", ""]
@@ -101,7 +101,7 @@ async def test_episodes_are_played_in_the_environments_that_requests_name():
 async def test_a_warm_start_demonstrates_and_relabels_all_by_weight(tiny_vlm):
     config = job("model.tiny={}", "rollout.max_new_tokens=40", "warm_start={episodes: 60}")
     warm, weights = replace(config.warm_start, player="expert"), config.mixture_weights()
-    worker = RolloutWorker(plan_play(config), tiny_vlm, None)
+    worker = RolloutWorker(plan_rollouts(config), tiny_vlm, None)
     try:
         await worker.start()
         demonstrations = await warm_start.play_demonstrations(warm, weights, 0, worker)
@@ -112,7 +112,7 @@ async def test_a_warm_start_demonstrates_and_relabels_all_by_weight(tiny_vlm):
     encoder = open_encoder(config.model, tiny_vlm)
     envs = {name: one.env for name, one in config.environments().items()}
     players = {name: load_player(resolve_env(one), "expert") for name, one in envs.items()}
-    dataset = SupervisedDataset(demonstrations, warm, players, encoder, seed=0)
+    dataset = DemonstrationDataset(demonstrations, warm, players, encoder, seed=0)
     texts = [encoder.text(sample.token_ids) for sample in dataset.draw(120)]
     sums = [text for text in texts if "What is " in text]
     assert len(sums) > 5
@@ -132,7 +132,7 @@ async def test_a_warm_start_demonstrates_and_relabels_all_by_weight(tiny_vlm):
 )
 def test_a_mixture_that_cannot_be_played_is_refused_before_any_work(mixture, message):
     with pytest.raises(ConfigError, match=message):
-        check_scripted_play(plan_play(job(mixture=[{"name": "one", **mixture}])))
+        check_scripted_play(plan_rollouts(job(mixture=[{"name": "one", **mixture}])))
 
 
 def chosen(run, step):

@@ -14,8 +14,8 @@ from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.algorithms.core.policy_loss import LossInputs, PolicyLoss, TokenLoss
 from agentrl.config import Config, RolloutConfig, algorithm_config
 from agentrl.errors import ConfigError
-from agentrl.rollout.play_plan import plan_play
-from agentrl.training.batching.token_sequences import split_into_sequences
+from agentrl.rollout.rollout_plan import plan_rollouts
+from agentrl.training.batching.episode_splitting import split_into_sequences
 from agentrl.training.learner.micro_batches import single_batch
 from agentrl.training.plan.job_plan import check_scripted_play
 from agentrl.training.sampling.replay_buffer import ReplayBuffer
@@ -219,7 +219,7 @@ def test_settings_that_cannot_work_are_refused(overrides, message):
     job = {"env": {"id": "Sokoban-v0", "kwargs": {"size": 5}}, "sampling": "success_replay"}
     with pytest.raises(ConfigError, match=message):
         check_scripted_play(
-            plan_play(configuration.resolve(configuration.from_dict(job), overrides))
+            plan_rollouts(configuration.resolve(configuration.from_dict(job), overrides))
         )
 
 

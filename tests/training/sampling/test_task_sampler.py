@@ -16,7 +16,7 @@ from agentrl.check.support.sample_steps import sample_turn, scored_episode
 from agentrl.config import Config, RolloutConfig, sampler_defaults
 from agentrl.data.seed_to_row import row_of
 from agentrl.errors import ConfigError
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.training.env_seeds import first_training_seed
 from agentrl.training.sampling.samplers.solve_rate import _signal
 from agentrl.training.sampling.task_sampler import (
@@ -230,7 +230,7 @@ def test_the_rows_of_a_data_set_and_the_seeds_of_a_pool_are_tasks():
 
 
 def _sets_of(config):
-    return task_sets(config.sampling, plan_play(config).trained, config.mixture_weights())
+    return task_sets(config.sampling, plan_rollouts(config).trained, config.mixture_weights())
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.policies.models import adapter_for
 from agentrl.training import env_seeds
-from agentrl.training.batching.token_sequences import split_into_sequences
+from agentrl.training.batching.episode_splitting import split_into_sequences
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings

@@ -20,16 +20,16 @@ from agentrl import config as configuration
 from agentrl.config import Config, EvalConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.engine_host import EngineHost
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.runs.metrics_file import read_metrics
+from agentrl.runs.resume_state import ResumeState
 from agentrl.runs.run_folder import RunFolder
-from agentrl.runs.run_state import RunState
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
-from agentrl.training.monitoring.run_progress import RunProgress
+from agentrl.training.monitoring.run_stages import RunStages
 from agentrl.training.plan.job_plan import plan_training
 from agentrl.training.plan.work_estimate import estimate_work
 from agentrl.training.stop_signals import Stopping
@@ -302,7 +302,7 @@ def test_plan_counts_the_evaluation_of_the_last_step(steps, every, games):
     settings = Config(train=TrainConfig(steps=steps), eval=EvalConfig(every=every))
 
     def stages():
-        return estimate_work(plan_play(settings), settings.warm_start, steps)
+        return estimate_work(plan_rollouts(settings), settings.warm_start, steps)
 
     assert stages()["evaluation during"].startswith(f"{games} episodes")
     settings.eval.every = 0
@@ -354,9 +354,9 @@ def test_second_warm_start_of_a_model_is_skipped(taught_run):
 def test_job_without_a_warm_start_leaves_no_marker(override, tmp_path, tiny_vlm, make_learner):
     config, folder = configuration.load(EXAMPLE, [override]), RunFolder(tmp_path)
     with Reporter(tmp_path, [], PlannedWork()) as reporter:
-        rollouts, learner = RolloutWorker(plan_play(config), None, None), make_learner(config)
+        rollouts, learner = RolloutWorker(plan_rollouts(config), None, None), make_learner(config)
         plan = plan_training(config, begins=False)
-        progress = RunProgress(RunState(), reporter, rollouts)
+        progress = RunStages(ResumeState(), reporter, rollouts)
         Trainer(
             plan, folder, tiny_vlm, progress, rollouts, learner, None, None, Stopping()
         ).finish()

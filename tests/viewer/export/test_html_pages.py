@@ -9,7 +9,7 @@ import pytest
 from agentrl import replay
 from agentrl.errors import ConfigError
 from agentrl.replay.recorder import Recorder
-from agentrl.replay.touch_marks import touch_of
+from agentrl.replay.touch_positions import touch_of
 from agentrl.runs.annotations import star, write_note
 from agentrl.types import ScoredEpisode, Turn
 from agentrl.viewer.export import write, write_group

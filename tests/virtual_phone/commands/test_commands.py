@@ -245,7 +245,7 @@ async def test_the_next_visible_change_can_be_awaited(phone: VirtualPhone) -> No
 def test_a_page_whose_text_changes_is_redrawn_within_the_same_minute(
     phone: VirtualPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("virtual_phone.apps.app_tasks._time_of_day", lambda *_: 0)
+    monkeypatch.setattr("virtual_phone.apps.app_manager._time_of_day", lambda *_: 0)
     phone.tasks.bring_to_front("com.android.chrome", text="loading")
     before = phone.shown.frame
     phone.tasks.bring_to_front("com.android.chrome", text="a page")

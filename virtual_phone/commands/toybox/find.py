@@ -9,7 +9,7 @@ from typing import NamedTuple
 from virtual_phone.commands.command_options import number_of, split_options
 from virtual_phone.commands.command_table import command
 from virtual_phone.commands.toybox.file_commands import size_of
-from virtual_phone.commands.toybox.file_tools import SIZE_UNITS, children_of
+from virtual_phone.commands.toybox.file_status_commands import SIZE_UNITS, children_of
 from virtual_phone.shell.glob_patterns import compile_glob
 from virtual_phone.shell.interpreter import CommandContext, UsageError
 from virtual_phone.system.file_system import FileNode

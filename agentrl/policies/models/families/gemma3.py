@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from agentrl.policies.models.image_processor import ProcessorAdapter
 from agentrl.policies.models.model_adapter import resize_image
+from agentrl.policies.models.processor_adapter import ProcessorAdapter
 from agentrl.types import Image
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentrl.policies.models.image_processor import ProcessorAdapter
 from agentrl.policies.models.model_adapter import ModelAdapter, read_json
+from agentrl.policies.models.processor_adapter import ProcessorAdapter
 
 
 class Generic(ModelAdapter):

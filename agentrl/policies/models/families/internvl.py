@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from agentrl.policies.models.image_processor import ProcessorAdapter
+from agentrl.policies.models.processor_adapter import ProcessorAdapter
 from agentrl.types import Image
 
 

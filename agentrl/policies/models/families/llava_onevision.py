@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from agentrl.policies.models.image_processor import ProcessorAdapter
+from agentrl.policies.models.processor_adapter import ProcessorAdapter
 
 
 class LlavaOneVision(ProcessorAdapter):

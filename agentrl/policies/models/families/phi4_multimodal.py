@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agentrl.policies.models.image_processor import ProcessorAdapter
+from agentrl.policies.models.processor_adapter import ProcessorAdapter
 from agentrl.types import Image
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 
 from agentrl.config import SamplerConfig, sampler_defaults
 from agentrl.config.bounds import Fraction, PositiveFloat, PositiveInt, check_bounds
-from agentrl.config.value_types import find_mistyped
+from agentrl.config.type_checks import find_mistyped
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SAMPLER
 from agentrl.text import did_you_mean

@@ -12,8 +12,8 @@ from typing import Any
 
 from agentrl.envs.android.minigames.minigame_rules import MinigameRules, event_rng
 from agentrl.envs.android.phone_game.boxes import Box, Grid
+from agentrl.envs.android.phone_game.level_settings import LevelSettings, one_of
 from agentrl.envs.android.phone_game.rules import TouchTarget
-from agentrl.envs.android.phone_game.settings import LevelSettings, one_of
 
 SIZES = {3: (3, 2), 6: (3, 4), 8: (4, 4)}
 """Columns and rows of the table, by the number of pairs."""

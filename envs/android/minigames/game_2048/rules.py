@@ -18,8 +18,8 @@ from agentrl.envs.android.minigames.minigame_rules import (
     event_rng,
 )
 from agentrl.envs.android.phone_game.boxes import Grid
+from agentrl.envs.android.phone_game.level_settings import LevelSettings, one_of
 from agentrl.envs.android.phone_game.rules import TouchTarget
-from agentrl.envs.android.phone_game.settings import LevelSettings, one_of
 
 SIDE = 4
 MOVES = tuple(SWIPES)

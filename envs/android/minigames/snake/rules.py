@@ -18,8 +18,8 @@ from agentrl.envs.android.minigames.minigame_rules import (
     event_rng,
 )
 from agentrl.envs.android.phone_game.boxes import Grid
+from agentrl.envs.android.phone_game.level_settings import PacedSettings, one_of
 from agentrl.envs.android.phone_game.rules import TouchTarget
-from agentrl.envs.android.phone_game.settings import PacedSettings, one_of
 
 STEPS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 MOVES = tuple(STEPS)

@@ -13,8 +13,8 @@ from typing import Any
 
 from agentrl.envs.android.minigames.minigame_rules import MinigameRules, event_rng
 from agentrl.envs.android.phone_game.boxes import Grid
+from agentrl.envs.android.phone_game.level_settings import PacedSettings, one_of
 from agentrl.envs.android.phone_game.rules import TouchTarget
-from agentrl.envs.android.phone_game.settings import PacedSettings, one_of
 
 COLUMNS, ROWS = 5, 8
 GRID = Grid(columns=COLUMNS, rows=ROWS + 1)

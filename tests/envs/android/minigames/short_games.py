@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from agentrl import user_code
-from agentrl.env import find_env
-from agentrl.envs.android.phone_game.settings import PacedSettings
+from agentrl.env_registry import find_env
+from agentrl.envs.android.phone_game.level_settings import PacedSettings
 
 SHORT: Mapping[str, Mapping[str, Any]] = {
     "Game2048-v0": {"goal": 32},

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.devices import open_device
-from agentrl.env import apps, make, make_translator
+from agentrl.env_registry import apps, make, make_translator
 from agentrl.envs.android.phone_game import env as frame
 from tests.envs.android.minigames.short_games import SHORT, play_badly, player
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from agentrl import user_code
-from agentrl.env import find_env, make_translator
+from agentrl.env_registry import find_env, make_translator
 from agentrl.envs.android.minigames.flip import players as flip_players
 from agentrl.envs.android.minigames.flip.rules import Flip
 from agentrl.envs.android.phone_game.boxes import to_app

@@ -6,7 +6,7 @@ import pytest
 
 from agentrl.envs.android.number_game import drawing, layout
 from agentrl.envs.android.number_game.app import NumberGameApp
-from agentrl.envs.android.number_game.rules import NumberGamePhase, NumberGameState
+from agentrl.envs.android.number_game.game_state import NumberGamePhase, NumberGameState
 from agentrl.envs.android.phone_game.boxes import Box, tap_at, to_app, to_screen
 
 

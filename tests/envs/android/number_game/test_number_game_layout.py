@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from agentrl.devices.input.input_commands import to_pixel
 from agentrl.envs.android.number_game import drawing, layout, palette
 from agentrl.envs.android.number_game.app import PACKAGE, NumberGameApp
+from agentrl.envs.android.number_game.game_state import NumberGamePhase, NumberGameState
 from agentrl.envs.android.number_game.layout import Box, round_layout
 from agentrl.envs.android.number_game.levels import NumberGameLevel
-from agentrl.envs.android.number_game.rules import NumberGamePhase, NumberGameState
 from agentrl.envs.android.phone_game import paint
 from agentrl.envs.android.phone_game.boxes import to_screen
 from agentrl.envs.android.phone_game.cached_drawing import Piece

@@ -15,8 +15,8 @@ from agentrl.envs.android.number_game.app import NumberGameApp
 from agentrl.envs.android.number_game.env import NumberGame
 from agentrl.envs.android.number_game.players import NumberGameExpert, NumberGameRandom
 from agentrl.errors import ConfigError
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.resolved_env import resolve_env
 
 APP = f"{NumberGameApp.__module__}:{NumberGameApp.__name__}"
 EVERYTHING = {

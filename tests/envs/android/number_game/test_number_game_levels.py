@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from agentrl.config import EnvConfig
 from agentrl.envs.android.number_game import layout
 from agentrl.envs.android.number_game.app import NumberGameApp
+from agentrl.envs.android.number_game.game_state import NumberGamePhase, NumberGameState
 from agentrl.envs.android.number_game.levels import NumberGameLevel, draw_rounds, draw_tip
 from agentrl.envs.android.number_game.players import (
     NumberGameExpert,
     NumberGameMediocre,
     NumberGameRandom,
 )
-from agentrl.envs.android.number_game.rules import NumberGamePhase, NumberGameState
 from agentrl.envs.android.number_game.translator import NumberGameTranslator
 from agentrl.envs.android.phone_game.boxes import tap_at
 from agentrl.errors import ActionError, ConfigError
-from agentrl.rollout.environments.env_plan import resolve_env
 from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.resolved_env import resolve_env
 from tests.envs.android.number_game.level_apps import ALL, LEVELS, SEEDS, launched, play, tap
 
 RNG = np.random.default_rng(0)

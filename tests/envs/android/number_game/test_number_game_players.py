@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 
 from agentrl.envs.android.number_game.app import NumberGameApp
+from agentrl.envs.android.number_game.game_state import NumberGamePhase
 from agentrl.envs.android.number_game.players import (
     NumberGameExpert,
     NumberGameMediocre,
     NumberGameRandom,
 )
-from agentrl.envs.android.number_game.rules import NumberGamePhase
 from agentrl.envs.android.number_game.translator import NumberGameTranslator
 from agentrl.envs.android.phone_game.boxes import to_app
 from agentrl.errors import ActionError, ConfigError

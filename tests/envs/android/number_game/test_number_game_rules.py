@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrl.envs.android.number_game.game_state import NumberGamePhase, NumberGameState
 from agentrl.envs.android.number_game.levels import LAMPS, draw_rounds
-from agentrl.envs.android.number_game.rules import NumberGamePhase, NumberGameState
 
 SEEDS = st.integers(min_value=0, max_value=2**32)
 

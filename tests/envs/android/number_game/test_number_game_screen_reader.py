@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 import agentrl
 from agentrl import cli
 from agentrl.devices.vision import UNREAD, VisionAudit
-from agentrl.envs.android.number_game import fact_source
+from agentrl.envs.android.number_game import truth_source
 from agentrl.envs.android.number_game.app import NumberGameApp
 from agentrl.envs.android.number_game.env import NumberGame
-from agentrl.envs.android.number_game.fact_source import FactSource
 from agentrl.envs.android.number_game.levels import NumberGameLevel
 from agentrl.envs.android.number_game.players import NumberGameExpert
 from agentrl.envs.android.number_game.screen_reader import read_screen
 from agentrl.envs.android.number_game.translator import NumberGameTranslator
+from agentrl.envs.android.number_game.truth_source import FactSource
 from agentrl.errors import ConfigError, EnvError
 from agentrl.types import Image
 from tests.envs.android.number_game.level_apps import LEVELS, SEEDS, launched, tap
@@ -158,7 +158,7 @@ def test_an_audit_reports_misread_facts_and_the_state_decides(
     def read_badly(frame: Image, level: NumberGameLevel) -> dict[str, Any]:
         return read_screen(frame, level) | {"score": 7}
 
-    monkeypatch.setattr(fact_source, "read_screen", read_badly)
+    monkeypatch.setattr(truth_source, "read_screen", read_badly)
     rewards, infos = played(env, "audit")
     assert rewards == [0, 1, 0, 0, 1]
     assert infos[-1]["score"] == 120
@@ -172,7 +172,7 @@ def test_an_unreadable_screen_raises_env_error(
 ) -> None:
 
     monkeypatch.setattr(
-        fact_source, "read_screen", lambda frame, level: {"round": 1, "score": UNREAD}
+        truth_source, "read_screen", lambda frame, level: {"round": 1, "score": UNREAD}
     )
     with pytest.raises(EnvError, match="cannot be read: score"):
         played(env, "sight")

@@ -31,7 +31,7 @@ def request_of(
     """Build the request that OpenRLHF would send for some episodes.
 
     Args:
-        inputs: see `agentrl.rollout.rewards.reward_adapters.inputs_of`.
+        inputs: see `agentrl.rollout.rewards.reward_calls.inputs_of`.
         prompt_key: column of the row to send as `prompts`; None sends the prompt's text.
     """
     texts = [_texts_of(one) for one in inputs]

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from agentrl.data import openrlhf_rewards
+from agentrl.data import openrlhf_reward_protocol
 from agentrl.errors import ConfigError
-from agentrl.rollout.rewards.reward_adapters import (
+from agentrl.rollout.rewards.reward_calls import (
     INPUT_NAMES,
     OVERALL,
     BatchFunction,
@@ -347,10 +347,12 @@ def _with_parts(role: str, text: str) -> dict[str, Any]:
 
 def _queries(function: Callable[..., Any]) -> BatchFunction:
     def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
-        request = openrlhf_rewards.request_of(inputs)
+        request = openrlhf_reward_protocol.request_of(inputs)
         result = awaited(function(request["query"], request["prompts"], request["labels"]))
         held = result if isinstance(result, Mapping) else {"rewards": result}
-        return openrlhf_rewards.rows_of({k: _plain(v) for k, v in held.items()}, len(inputs))
+        return openrlhf_reward_protocol.rows_of(
+            {k: _plain(v) for k, v in held.items()}, len(inputs)
+        )
 
     return batch
 

@@ -22,7 +22,7 @@ _MOMENTS = {"float32": 8, "bfloat16": 4, "8bit": 2}
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class JobSize:
+class LearnerStateSize:
     """Sizes in bytes of a job's weights and learner state, over all ranks.
 
     Adapters, value heads and the scales of 8-bit moments are not counted.
@@ -41,7 +41,7 @@ class JobSize:
         cls,
         folder: Path,
         learner: LearnerSettings,
-    ) -> "JobSize":
+    ) -> "LearnerStateSize":
         """Compute the sizes from the shapes in a folder with the model's config.json.
 
         Raises:

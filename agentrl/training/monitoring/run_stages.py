@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from agentrl.rollout.workers.rollouts_interface import Rollouts
-from agentrl.runs.run_state import RunState
+from agentrl.runs.resume_state import ResumeState
 from agentrl.training.monitoring.progress import show_progress
 from agentrl.training.monitoring.reporter import Reporter
 
 
-class RunProgress:
+class RunStages:
     """Shows a run's progress, and records it in the run's state.
 
     Args:
@@ -18,7 +18,7 @@ class RunProgress:
         rollouts: play the episodes.
     """
 
-    def __init__(self, state: RunState, reporter: Reporter, rollouts: Rollouts) -> None:
+    def __init__(self, state: ResumeState, reporter: Reporter, rollouts: Rollouts) -> None:
         self.state, self.reporter, self._rollouts = state, reporter, rollouts
 
     @contextmanager

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _SCORES, _INDEX = "scores-*.jsonl", "index-*.jsonl"
 
 
-class RunIndex:
+class EpisodeIndex:
     """Summaries of all episodes, ordered by end time.
 
     Each call reads only the lines appended since the previous one.

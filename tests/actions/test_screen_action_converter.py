@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from agentrl.actions.default_translator import SpaceTranslator
 from agentrl.actions.dialect import open_dialect
+from agentrl.actions.screen_action_converter import ScreenActionConverter
 from agentrl.actions.screen_actions import AnswerUser, Drag, Swipe, Tap, Type
-from agentrl.actions.screen_space_conversion import ScreenActionConverter
 from agentrl.errors import ActionError, ConfigError
 
 PIXELS = spaces.Box(np.array([0, 0]), np.array([499, 299]), dtype=np.int64)

@@ -14,7 +14,7 @@ from typing import Any
 
 import gymnasium
 
-from agentrl import env, user_code
+from agentrl import env_registry, user_code
 from agentrl.config import EnvConfig, EvalConfig, History, parse_history
 from agentrl.data.observations import AnyText
 from agentrl.errors import (
@@ -36,7 +36,7 @@ _ALLOW = "allow"
 
 
 @dataclass(kw_only=True, frozen=True, eq=False)
-class EnvPlan:
+class ResolvedEnv:
     """The environment of a job in one split, with its class, translator and players.
 
     Made by `resolve_env`.
@@ -44,7 +44,7 @@ class EnvPlan:
 
     settings: EnvConfig
     """The section `env`; in evaluation, its `kwargs` include `eval.kwargs`."""
-    registration: env.EnvRegistration
+    registration: env_registry.EnvRegistration
     """The environment's registration, with the translator and players from the settings."""
     eval_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments set by `eval.kwargs`; empty when training."""
@@ -118,7 +118,7 @@ class EnvPlan:
         patience_s = self.settings.patience_s
         return {"agentrl_deadline_s": deadline_s, "agentrl_patience_s": patience_s}
 
-    def with_allowed_apps(self, allow: Sequence[str]) -> "EnvPlan":
+    def with_allowed_apps(self, allow: Sequence[str]) -> "ResolvedEnv":
         """Allow more packages in the foreground than the environment's own app.
 
         Raises:
@@ -157,7 +157,7 @@ class EnvPlan:
         # Turn off Gymnasium's passive checker: running for every lease of a phone, it would take
         # longer than a turn. `agentrl check env` runs it instead.
         with self.named_keys():
-            instance = env.make_registered(
+            instance = env_registry.make_registered(
                 self.registration, self.id, {"disable_env_checker": True, **kwargs}
             )
             for wrapper in self.settings.wrappers:
@@ -215,7 +215,7 @@ class EnvPlan:
             raise ConfigError(f"{section}: {error}") from error
         return episodes if type(episodes) is int else None
 
-    def first_observations(self) -> Iterator[env.FirstObservation]:
+    def first_observations(self) -> Iterator[env_registry.FirstObservation]:
         """Yield the start of each episode if the environment knows all of its episodes."""
         if (first := getattr(self.entry_point, "first_observations", None)) is not None:
             yield from first(**self.own_kwargs)
@@ -247,7 +247,7 @@ class EnvPlan:
     def shared(self, section: Mapping[str, Any]) -> dict[str, Any]:
         """Return one section's arguments that both environment and translator accept."""
         # The generic translator shares no arguments: the same names mean something else there.
-        if self.registration.translator == env.TRANSLATOR:
+        if self.registration.translator == env_registry.TRANSLATOR:
             return {}
         settings = self.settings
         translator = user_code.load(self.registration.translator)
@@ -267,7 +267,7 @@ def resolve_env(
     evaluation: EvalConfig | None = None,
     *,
     section: str = "env.kwargs",
-) -> EnvPlan:
+) -> ResolvedEnv:
     """Look up an environment, with the translator and players that the settings name.
 
     Args:
@@ -279,7 +279,7 @@ def resolve_env(
     Raises:
         ConfigError: the environment does not exist.
     """
-    known = env.find_env(settings.id)
+    known = env_registry.find_env(settings.id)
     own = settings.translator_class
     players = {name: PLAYER.target(target) for name, target in settings.players.items()}
     registration = replace(
@@ -288,7 +288,7 @@ def resolve_env(
         players={**known.players, **players},
     )
     eval_kwargs = {} if evaluation is None else evaluation.kwargs
-    return EnvPlan(
+    return ResolvedEnv(
         settings=replace(settings, kwargs={**settings.kwargs, **eval_kwargs}),
         registration=registration,
         eval_kwargs=eval_kwargs,

@@ -12,7 +12,7 @@ import cv2
 from agentrl.confidence_intervals import student_estimate
 from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
 from agentrl.replay import RecordedEpisode, Run, Summary
-from agentrl.replay.touch_marks import touch_of
+from agentrl.replay.touch_positions import touch_of
 from agentrl.runs.episode_summary import Filter, at, void_causes
 from agentrl.text import printable
 from agentrl.types import Episode, Image, Turn, transcript_of

@@ -9,8 +9,8 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
-from agentrl.rollout.play_plan import plan_play
-from agentrl.training.plan.length_check import LengthReport, check_lengths
+from agentrl.rollout.rollout_plan import plan_rollouts
+from agentrl.training.plan.trial_episodes import LengthReport, check_lengths
 
 
 def job(*overrides: str) -> configuration.Config:
@@ -20,7 +20,7 @@ def job(*overrides: str) -> configuration.Config:
 
 
 def lengths(config: configuration.Config, *recorded: Any) -> LengthReport:
-    return check_lengths(plan_play(config), config.warm_start, recorded)
+    return check_lengths(plan_rollouts(config), config.warm_start, recorded)
 
 
 @pytest.fixture

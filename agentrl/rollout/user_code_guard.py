@@ -62,7 +62,7 @@ def _reopened(number: int, name: str) -> bool:
     return False
 
 
-class ProcessGuard:
+class UserCodeGuard:
     """Protects the connections and streams of a process from the user code that it calls."""
 
     def __init__(self, connections: Sequence[Connection]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.runs.run_start import STARTS_FILE, last_start, record_start
+from agentrl.runs.run_start_records import STARTS_FILE, last_start, record_start
 
 
 def git(*arguments: str) -> str:

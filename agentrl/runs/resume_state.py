@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(slots=True, kw_only=True)
-class RunState:
+class ResumeState:
     """State that a resumed run needs in addition to the learner's checkpoint."""
 
     step: int = 0
@@ -71,7 +71,7 @@ class RunState:
         return edited
 
     @classmethod
-    def from_json(cls, tree: Mapping[str, Any]) -> "RunState":
+    def from_json(cls, tree: Mapping[str, Any]) -> "ResumeState":
         """Return the state from a JSON file's object.
 
         Raises:

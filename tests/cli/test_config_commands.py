@@ -108,7 +108,7 @@ def test_a_written_configuration_passes_a_dry_run(
     capsys: pytest.CaptureFixture[str],
     validator: Draft202012Validator,
 ) -> None:
-    monkeypatch.setattr("agentrl.training.plan.length_check._BUDGET_S", 0.0)  # playing takes long
+    monkeypatch.setattr("agentrl.training.plan.trial_episodes._BUDGET_S", 0.0)  # playing takes long
     # As on a machine with the memory and the time for models of billions of parameters.
     monkeypatch.setattr("agentrl.training.plan.dry_run.misfits_without_gpus", lambda *_: [])
     monkeypatch.chdir(tmp_path)

@@ -6,8 +6,8 @@ from typing import Any
 
 from agentrl.devices import Settled
 from agentrl.devices.vision import UNREAD, VisionAudit
+from agentrl.envs.android.number_game.game_state import NumberGamePhase
 from agentrl.envs.android.number_game.levels import NumberGameLevel
-from agentrl.envs.android.number_game.rules import NumberGamePhase
 from agentrl.envs.android.number_game.screen_reader import MOST_TICKS, answer_to, read_screen
 from agentrl.errors import EnvError, InvalidArgument
 from agentrl.types import Image

@@ -3,10 +3,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from agentrl.devices import Tap, capture_benchmark, open_device
+from agentrl.devices import Tap, device_benchmark, open_device
 from agentrl.devices.adb_phone import INPUTS, AdbPhone
 from agentrl.devices.capture import screencap
-from agentrl.devices.capture_benchmark import (
+from agentrl.devices.device_benchmark import (
     MethodTiming,
     choose_methods,
     measure_methods,
@@ -44,7 +44,7 @@ def rows(**medians: float | None) -> list[MethodTiming]:
 def test_the_fastest_working_method_is_picked_and_the_default_if_hardly_slower(
     measured: dict[str, float | None], picked: list[str]
 ) -> None:
-    assert [row.name for row in capture_benchmark._marked(rows(**measured)) if row.picked] == picked
+    assert [row.name for row in device_benchmark._marked(rows(**measured)) if row.picked] == picked
 
 
 @pytest.fixture
@@ -131,8 +131,8 @@ def test_a_capture_that_shows_something_else_is_not_picked(
 def test_auto_picks_and_logs_what_was_measured_within_its_budget(
     phone: AdbPhone, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capture_benchmark, "BUDGET_S", 60.0)
-    with caplog.at_level("INFO", "agentrl.devices.capture_benchmark"):
+    monkeypatch.setattr(device_benchmark, "BUDGET_S", 60.0)
+    with caplog.at_level("INFO", "agentrl.devices.device_benchmark"):
         found = by_name(choose_methods(phone))
     assert set(found) == {"raw", "framebuffer", "png", *INPUTS}
     picked = [row.name for row in found.values() if row.picked]
@@ -146,7 +146,7 @@ def test_auto_picks_and_logs_what_was_measured_within_its_budget(
 def test_without_time_for_repeats_every_method_is_measured_once(
     phone: AdbPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capture_benchmark, "BUDGET_S", 0.0)
+    monkeypatch.setattr(device_benchmark, "BUDGET_S", 0.0)
     found = by_name(choose_methods(phone))
     assert set(found) == {"raw", "framebuffer", "png", *INPUTS}
     assert {row.failure for row in found.values()} == {""}
@@ -158,7 +158,7 @@ def test_over_a_slow_link_small_captures_win_although_raw_ones_are_measured_firs
 ) -> None:
     # Another name of the variable: as on a real phone, raw captures are not sent as changes.
     monkeypatch.setattr(screencap, "KNOWN_SCREEN", "UNKNOWN")
-    monkeypatch.setattr(capture_benchmark, "BUDGET_S", 0.2)
+    monkeypatch.setattr(device_benchmark, "BUDGET_S", 0.2)
     with relayed(int(phone.serial.rpartition(":")[2]), bytes_per_s=6e6) as port:
         found = by_name(choose_methods(opened(f"127.0.0.1:{port}")))
     assert {row.failure for row in found.values()} == {""}

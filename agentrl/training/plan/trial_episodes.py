@@ -24,9 +24,9 @@ from agentrl.policies.models.model_source import is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.environments.env_plan import EnvPlan
-from agentrl.rollout.play_plan import PlayPlan, PlayTask
+from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.rewards.scoring import RewardFunctions
+from agentrl.rollout.rollout_plan import PlayTask, RolloutPlan
 from agentrl.rollout.run_episode import NO_ROOM, EpisodeRequest
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds
@@ -59,7 +59,7 @@ class LengthReport:
 
 
 def check_lengths(
-    play: PlayPlan, warm: WarmStartConfig | None, recorded: Sequence[SelectedEpisode]
+    play: RolloutPlan, warm: WarmStartConfig | None, recorded: Sequence[SelectedEpisode]
 ) -> LengthReport:
     """Measure a conversation, the recorded demonstrations and a few episodes of a scripted player.
 
@@ -114,7 +114,7 @@ def check_lengths(
     return report
 
 
-def check_rewards(plan: PlayPlan) -> None:
+def check_rewards(plan: RolloutPlan) -> None:
     """Load a job's rewards, and score an episode of a scripted player with them.
 
     The check is skipped for built-in rewards of built-in games, which are known to work, and if the
@@ -158,7 +158,7 @@ def check_rewards(plan: PlayPlan) -> None:
                 _check_scoring(rewards, episodes[0], player)
 
 
-def load_and_check_rewards(plan: PlayPlan) -> None:
+def load_and_check_rewards(plan: RolloutPlan) -> None:
     """Check that a job's rewards can be loaded, and that the data has the columns they need.
 
     Raises:
@@ -168,7 +168,7 @@ def load_and_check_rewards(plan: PlayPlan) -> None:
         _check_columns(rewards, plan.tasks[""])
 
 
-def _loaded_rewards(plan: PlayPlan, form: QueryFormat) -> RewardFunctions:
+def _loaded_rewards(plan: RolloutPlan, form: QueryFormat) -> RewardFunctions:
     return RewardFunctions(plan.tasks[""].rewards, plan.settings.rollout.reward_deadline_s, form)
 
 
@@ -183,12 +183,12 @@ def _check_columns(rewards: RewardFunctions, task: PlayTask) -> None:
             rewards.check_columns(columns, has_answers=has_answers)
 
 
-def _asks_a_server(plan: PlayPlan) -> bool:
+def _asks_a_server(plan: RolloutPlan) -> bool:
     rewards = plan.tasks[""].rewards
     return any(REWARD.target(reward.function).startswith(_SERVERS) for reward in rewards)
 
 
-def _small_worker(plan: PlayPlan, folder: Path, at_once: int) -> RolloutWorker:
+def _small_worker(plan: RolloutPlan, folder: Path, at_once: int) -> RolloutWorker:
     """Create a worker that plays short episodes of the job's environment without rewards.
 
     The worker plays in this process.
@@ -241,14 +241,14 @@ def _check_recorded(
     )
 
 
-def _choose_player(env: EnvPlan, warm: WarmStartConfig | None) -> str | None:
+def _choose_player(env: ResolvedEnv, warm: WarmStartConfig | None) -> str | None:
     if warm is not None and warm.player:
         return warm.player
     players = env.players
     return next((name for name in ("expert", "random", *players) if name in players), None)
 
 
-def _is_playable_here(env: EnvPlan, devices: DevicesConfig) -> bool:
+def _is_playable_here(env: ResolvedEnv, devices: DevicesConfig) -> bool:
     if env.app is None:
         return True
     of_hosts = [devices.of_host(host) for host in devices.hosts] or [devices]

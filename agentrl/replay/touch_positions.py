@@ -12,7 +12,7 @@ _SWIPE = re.compile(rf"\bswipe\({_NUMBER},{_NUMBER},{_NUMBER},{_NUMBER}\)")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class TouchMark:
+class TouchPosition:
     """A tap, or a swipe if the end differs from the start, with coordinates in [0, 1]."""
 
     x: float
@@ -26,7 +26,7 @@ class TouchMark:
         return (self.x, self.y) != (self.to_x, self.to_y)
 
 
-def touch_of(turn: Turn) -> TouchMark | None:
+def touch_of(turn: Turn) -> TouchPosition | None:
     """Find where a turn's action touched the screen; return None if it did not or is unknown.
 
     Recognizes `[x, y]` and `[x1, y1, x2, y2]`, mappings with these keys, and `tap(x, y)` and
@@ -42,7 +42,7 @@ def touch_of(turn: Turn) -> TouchMark | None:
     if len(numbers) != 4 or not all(0 <= n <= 1 for n in numbers):
         return None
     x, y, to_x, to_y = map(float, numbers)
-    return TouchMark(x=x, y=y, to_x=to_x, to_y=to_y)
+    return TouchPosition(x=x, y=y, to_x=to_x, to_y=to_y)
 
 
 def _numbers_of(action: object) -> Sequence[float]:

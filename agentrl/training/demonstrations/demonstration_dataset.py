@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl import env
+from agentrl import env_registry
 from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError, EnvError, boundary
 from agentrl.policies.chat.chat_encoder import ChatEncoder
@@ -14,11 +14,11 @@ from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.policy import Answer
 from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run
-from agentrl.rollout.environments.env_plan import EnvPlan
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import instructions_for
+from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.run_episode import ENVIRONMENT
-from agentrl.training.batching.token_sequences import split_into_sequences
+from agentrl.training.batching.episode_splitting import split_into_sequences
 from agentrl.training.demonstrations.demonstration_filter import SelectedEpisode
 from agentrl.training.demonstrations.dialect_rewriter import DialectRewriter
 from agentrl.training.monitoring.progress import OnProgress
@@ -36,7 +36,7 @@ class Demonstration:
 
 def rerender_demonstrations(
     chosen: Sequence[SelectedEpisode],
-    env: EnvPlan,
+    env: ResolvedEnv,
     encoder: ChatEncoder,
     max_new_tokens: int,
     on_progress: OnProgress = lambda done, total, note: None,
@@ -50,7 +50,7 @@ def rerender_demonstrations(
     Raises:
         ConfigError: a frame is damaged, or a reply is longer than `rollout.max_new_tokens`.
     """
-    writer = DialectRewriter(env, encoder) if env.settings.dialect is not None else None
+    writer = DialectRewriter(env_registry, encoder) if env.settings.dialect is not None else None
     translator = open_translator(env) if writer is None else writer.translator
     demonstrations: list[Demonstration] = []
     for selected in chosen:
@@ -114,7 +114,7 @@ def _without_invalid_turns(episode: Episode) -> tuple[Episode, list[Mapping[str,
     return replace(episode, turns=tuple(turn for turn, _ in both)), [info for _, info in both]
 
 
-class SupervisedDataset:
+class DemonstrationDataset:
     """An endless, seeded stream of supervised samples drawn from demonstrations.
 
     A reply that was not an action is not a training target; it appears only in later prompts.
@@ -135,14 +135,14 @@ class SupervisedDataset:
         self,
         demonstrations: Sequence[Demonstration],
         config: WarmStartConfig,
-        players: Mapping[str, env.Player],
+        players: Mapping[str, env_registry.Player],
         encoder: ChatEncoder,
         seed: int,
     ) -> None:
         self._encoder = encoder
         self._rng = np.random.default_rng(seed)
         self._samples: list[TokenSequence] = []
-        self._relabelings: list[tuple[env.Player, dict[str, object]] | None] = []
+        self._relabelings: list[tuple[env_registry.Player, dict[str, object]] | None] = []
         weights: list[float] = []
         num_turns = 0
         for demonstration in demonstrations:
@@ -151,7 +151,7 @@ class SupervisedDataset:
             is_single_turn = len(samples) == len(before)
             relabels = is_single_turn and config.relabel and demonstration.by_player
             player = players.get(episode.reset_info.get(ENVIRONMENT, "")) if relabels else None
-            if player is not None and env.takes_observation(player):
+            if player is not None and env_registry.takes_observation(player):
                 player = None  # observations are not recorded
             num_turns += len(before)
             for index, sample in enumerate(samples):

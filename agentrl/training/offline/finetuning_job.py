@@ -21,8 +21,8 @@ from agentrl.policies.models.model_source import check_policy, resolve_model
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.nodes.job_files import JobFiles
 from agentrl.rollout.workers.open_rollouts import reserve
+from agentrl.runs.resume_state import ResumeState
 from agentrl.runs.run_folder import RunFolder
-from agentrl.runs.run_state import RunState
 from agentrl.training.job import Job
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.monitoring.progress import PlannedWork
@@ -36,7 +36,7 @@ from agentrl.training.offline.offline_dataset import (
 from agentrl.training.plan.disk_space import DiskPlan
 from agentrl.training.plan.host_memory_plan import HostMemoryPlanner, check_host_memory
 from agentrl.training.plan.job_plan import check_learner
-from agentrl.training.plan.job_size import JobSize
+from agentrl.training.plan.learner_state_size import LearnerStateSize
 from agentrl.training.stop_signals import Stopping, acknowledge_stop_signals
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Examples:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class OfflinePlan:
+class FinetuningPlan:
     """A checked job that trains on a data set, with the examples read."""
 
     source: Config
@@ -68,14 +68,14 @@ class OfflinePlan:
     """The section of this kind of training."""
     examples: Examples
 
-    def placed(self, layout: Layout) -> "OfflinePlan":
+    def placed(self, layout: Layout) -> "FinetuningPlan":
         """Return the plan with the ranks of a reservation."""
         rollout, train = layout.applied_to(self.learning.rollout, self.learning.train)
         learning = replace(self.learning, rollout=rollout, train=train)
         return replace(self, learning=learning, learner=self.learner.placed(layout))
 
 
-class OfflineJob(Job[OfflinePlan]):
+class FinetuningJob(Job[FinetuningPlan]):
     """A kind of training on a data set."""
 
     section: str
@@ -110,7 +110,7 @@ class OfflineJob(Job[OfflinePlan]):
             )
         return settings
 
-    def plan(self, *, restored: bool) -> OfflinePlan:
+    def plan(self, *, restored: bool) -> FinetuningPlan:
         """See `Job.plan`."""
         learning = replace(self.config, algorithm=algorithm_defaults(), warm_start=None)
         learner = LearnerSettings.of(learning)
@@ -118,7 +118,7 @@ class OfflineJob(Job[OfflinePlan]):
         self.config.validate_for_training()
         if not self.is_reward_model:
             check_policy(self.config.model)
-        return OfflinePlan(
+        return FinetuningPlan(
             source=self.config,
             learning=learning,
             learner=learner,
@@ -161,7 +161,7 @@ class OfflineJob(Job[OfflinePlan]):
         return " ".join(f"{self.section}.{name}={getattr(settings, name)}" for name in names)
 
     async def run(
-        self, plan: OfflinePlan, folder: RunFolder, state: RunState, *, resumed: bool
+        self, plan: FinetuningPlan, folder: RunFolder, state: ResumeState, *, resumed: bool
     ) -> None:
         """See `Job.run`."""
         # Import torch only here; if it is missing, the plan has already reported that.
@@ -177,7 +177,7 @@ class OfflineJob(Job[OfflinePlan]):
                 start = resolve_model(written.model, written.seed, folder.start)
             train, held_out = await asyncio.to_thread(self._encoded, plan, start)
             steps = settings.steps or math.ceil(settings.epochs * len(train) / settings.batch)
-            size = JobSize.of(start, plan.learner)
+            size = LearnerStateSize.of(start, plan.learner)
             disk = DiskPlan.of(
                 size, written.checkpoint, written.run, steps, evaluates=len(held_out) > 0
             )
@@ -203,9 +203,9 @@ class OfflineJob(Job[OfflinePlan]):
 
     async def _open_learner(
         self,
-        plan: OfflinePlan,
+        plan: FinetuningPlan,
         start: Path,
-        size: JobSize,
+        size: LearnerStateSize,
         disk: DiskPlan,
         folder: RunFolder,
         stopping: Stopping,
@@ -232,7 +232,7 @@ class OfflineJob(Job[OfflinePlan]):
             learner = open_learner(plan.learner, start, reservation, files, folder.path, wrap)
             return opened.enter_context(closing(learner))
 
-    def _encoded(self, plan: OfflinePlan, start: Path) -> tuple[OfflineDataset, OfflineDataset]:
+    def _encoded(self, plan: FinetuningPlan, start: Path) -> tuple[OfflineDataset, OfflineDataset]:
         """Return the training and the held-out examples, without unusable ones.
 
         Raises:

@@ -14,6 +14,7 @@ from agentrl.data.offline_rows import (
 from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.files import StrPath
 from agentrl.training.job import run_job
+from agentrl.training.offline.finetuning_job import Examples, FinetuningJob, FinetuningPlan
 from agentrl.training.offline.offline_dataset import (
     Encode,
     encode_compared,
@@ -21,7 +22,6 @@ from agentrl.training.offline.offline_dataset import (
     encode_learned,
     encode_pair,
 )
-from agentrl.training.offline.offline_job import Examples, OfflineJob, OfflinePlan
 
 
 @with_short_mistakes
@@ -30,7 +30,7 @@ def sft(
     *,
     overrides: Sequence[str] = (),
     resume: StrPath | None = None,
-    begun: Callable[[OfflinePlan], None] = lambda plan: None,
+    begun: Callable[[FinetuningPlan], None] = lambda plan: None,
 ) -> replay.Run:
     """Fine-tune a model on conversations, or resume a run. For the arguments, see `train`.
 
@@ -52,7 +52,7 @@ def dpo(
     *,
     overrides: Sequence[str] = (),
     resume: StrPath | None = None,
-    begun: Callable[[OfflinePlan], None] = lambda plan: None,
+    begun: Callable[[FinetuningPlan], None] = lambda plan: None,
 ) -> replay.Run:
     """Train a model on pairs of answers (DPO, IPO or SimPO), or resume a run.
 
@@ -67,7 +67,7 @@ def train_reward_model(
     *,
     overrides: Sequence[str] = (),
     resume: StrPath | None = None,
-    begun: Callable[[OfflinePlan], None] = lambda plan: None,
+    begun: Callable[[FinetuningPlan], None] = lambda plan: None,
 ) -> replay.Run:
     """Train a reward model, or resume a run.
 
@@ -76,29 +76,29 @@ def train_reward_model(
     return run_job(RewardModelTraining, config, overrides, resume, begun)
 
 
-class SupervisedFinetuning(OfflineJob):
+class SupervisedFinetuning(FinetuningJob):
     """Supervised fine-tuning on the replies in conversations."""
 
     command, section, stage = "agentrl sft", "sft", "fine-tuning"
 
     @property
     def form(self) -> tuple[ReadRow[OfflineRow], Encode]:
-        """See `OfflineJob.form`."""
+        """See `FinetuningJob.form`."""
         return read_chat, encode_learned
 
 
-class PreferenceTraining(OfflineJob):
+class PreferenceTraining(FinetuningJob):
     """Preference training on pairs of answers."""
 
     command, section, stage = "agentrl dpo", "dpo", "preference training"
 
     @property
     def form(self) -> tuple[ReadRow[OfflineRow], Encode]:
-        """See `OfflineJob.form`."""
+        """See `FinetuningJob.form`."""
         return read_preference, encode_pair
 
     def open_data(self) -> Examples:
-        """See `OfflineJob.open_data`."""
+        """See `FinetuningJob.open_data`."""
         examples, settings = super().open_data(), self.settings
         assert isinstance(settings, DPOConfig)
         if settings.loss == "ipo" and examples.train.has("margin"):
@@ -109,7 +109,7 @@ class PreferenceTraining(OfflineJob):
         return examples
 
 
-class RewardModelTraining(OfflineJob):
+class RewardModelTraining(FinetuningJob):
     """Training of a reward model on pairs of answers or labeled replies."""
 
     command, section = "agentrl train-reward-model", "reward_model"
@@ -118,7 +118,7 @@ class RewardModelTraining(OfflineJob):
 
     @property
     def form(self) -> tuple[ReadRow[OfflineRow], Encode]:
-        """See `OfflineJob.form`."""
+        """See `FinetuningJob.form`."""
         assert isinstance(self.settings, RewardModelConfig)
         if self.settings.per_turn:
             return read_labeled, encode_labeled

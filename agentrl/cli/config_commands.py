@@ -68,7 +68,7 @@ def init(
     # Only the columns of local data are checked: reading a data set of the Hub would download it.
     if data is not None and Path(data).exists():
         from agentrl import config as configuration
-        from agentrl.rollout.environments.env_plan import resolve_env
+        from agentrl.rollout.environments.resolved_env import resolve_env
 
         try:
             resolve_env(configuration.load(file).env).check_arguments()
@@ -86,7 +86,7 @@ def _job(file: Path, env: str | None, data: str | None, model: str, *, gpus: boo
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     from agentrl.config.loading import packaged_job
-    from agentrl.env import find_env
+    from agentrl.env_registry import find_env
 
     if data is not None and Path(data).suffix in _DATA_FILES and not Path(data).is_file():
         raise ConfigError(f"--data {data}: no such file")

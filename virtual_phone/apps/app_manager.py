@@ -23,7 +23,7 @@ _MAX_PAGES = 200
 HOME = component_name(LAUNCHER, LAUNCHER_ACTIVITY)
 
 
-class AppTasks:
+class AppManager:
     """Installed and running apps of one phone, and its stack of activities."""
 
     def __init__(self, apps: Sequence[App], seed: int) -> None:

@@ -2,13 +2,13 @@ import gymnasium
 import pytest
 
 import agentrl
-from agentrl import env
+from agentrl import env_registry
 from agentrl.config import Config, DevicesConfig, EnvConfig, EvalConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.environments import env_plan
-from agentrl.rollout.environments.env_plan import resolve_env
+from agentrl.rollout.environments import resolved_env
 from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.rollout_plan import plan_rollouts
 
 
 class Board(gymnasium.Env):
@@ -113,15 +113,17 @@ def test_mode_of_the_number_game_is_set_once(adb_server, tmp_path):
 def test_allowed_packages_reach_an_environment_with_a_phone_that_takes_them(monkeypatch):
     game, chrome = resolve_env(EnvConfig()), ["com.android.chrome"]
     given = []
-    monkeypatch.setattr(env, "make_registered", lambda *arguments: given.append(arguments[2]))
-    monkeypatch.setattr(env_plan, "with_text_actions", lambda made: made)
+    monkeypatch.setattr(
+        env_registry, "make_registered", lambda *arguments: given.append(arguments[2])
+    )
+    monkeypatch.setattr(resolved_env, "with_text_actions", lambda made: made)
     game.with_allowed_apps(chrome).make(device="emulator-5554")
     assert (given[0]["allow"], given[0]["device"]) == (chrome, "emulator-5554")
     assert game.with_allowed_apps([]) is game
     no_phone = resolve_env(board({"size": 4}))
     assert no_phone.with_allowed_apps(chrome) is no_phone
     job = Config(devices=DevicesConfig(allow=chrome), eval=EvalConfig(kwargs={"rounds": 2}))
-    assert plan_play(job).env("train", "").allowed_apps == (*chrome,)
-    assert plan_play(job).env("eval", "").allowed_apps == (*chrome,)
+    assert plan_rollouts(job).env("train", "").allowed_apps == (*chrome,)
+    assert plan_rollouts(job).env("eval", "").allowed_apps == (*chrome,)
     with pytest.raises(ConfigError, match="PhoneBoard-v0 does not guard its phone"):
         resolve_env(board({"size": 4}, id="PhoneBoard-v0")).with_allowed_apps(chrome)

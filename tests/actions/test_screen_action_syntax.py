@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.actions.action_syntax import FORMS, KEYS, MAX_TEXT, MAX_WAIT_S
+from agentrl.actions.screen_action_syntax import FORMS, KEYS, MAX_TEXT, MAX_WAIT_S
 from agentrl.devices import (
     Action,
     ActionSyntax,

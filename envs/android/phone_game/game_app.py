@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from agentrl.envs.android.phone_game.boxes import Box, SwipePath, swipe_along, tap_at
 from agentrl.envs.android.phone_game.game import PhoneGame
+from agentrl.envs.android.phone_game.level_settings import LevelSettings, PacedSettings
 from agentrl.envs.android.phone_game.rules import GameRules, TouchTarget
-from agentrl.envs.android.phone_game.settings import LevelSettings, PacedSettings
 from agentrl.types import Image
 
 

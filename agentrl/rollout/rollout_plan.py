@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from agentrl.cluster.placement import Layout
 from agentrl.config import Config, EvalConfig, RewardConfig
-from agentrl.rollout.environments.env_plan import EnvPlan, resolve_env
+from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
 from agentrl.types import Split
 from agentrl.weight_sync.transport_choice import TransportChoice
 
@@ -14,15 +14,15 @@ from agentrl.weight_sync.transport_choice import TransportChoice
 class PlayTask:
     """A training environment with its rewards and held-out episodes."""
 
-    train: EnvPlan
-    held_out: EnvPlan
+    train: ResolvedEnv
+    held_out: ResolvedEnv
     """The same environment with the arguments of `eval.kwargs`."""
     rewards: list[RewardConfig]
     eval: EvalConfig
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class PlayPlan:
+class RolloutPlan:
     """The part of a job that plays episodes: its environments and rewards, with the settings."""
 
     settings: Config
@@ -31,12 +31,12 @@ class PlayPlan:
     tasks: Mapping[str, PlayTask]
     """Tasks keyed by the environment's name in `mixture`; '' for the job's own."""
 
-    def env(self, split: Split, name: str) -> EnvPlan:
+    def env(self, split: Split, name: str) -> ResolvedEnv:
         """Return an environment of the job in the given split."""
         task = self.tasks[name]
         return task.held_out if split == "eval" else task.train
 
-    def placed(self, layout: Layout) -> "PlayPlan":
+    def placed(self, layout: Layout) -> "RolloutPlan":
         """Return the plan with the layout's engines, ranks, transport and sleep."""
         rollout, train = layout.applied_to(self.settings.rollout, self.settings.train)
         choice = TransportChoice(rollout=rollout, train=train, lora=self.settings.model.lora)
@@ -46,7 +46,7 @@ class PlayPlan:
         rollout = replace(rollout, sleep=choice.sleeps(gpus))
         return replace(self, settings=replace(self.settings, rollout=rollout, train=train))
 
-    def only(self, name: str) -> "PlayPlan":
+    def only(self, name: str) -> "RolloutPlan":
         """Return the plan of a job with only one of the environments."""
         return replace(self, tasks={"": self.tasks[name]})
 
@@ -70,7 +70,7 @@ class PlayPlan:
         return sorted({task.train.id for task in self.trained.values()})
 
 
-def plan_play(config: Config) -> PlayPlan:
+def plan_rollouts(config: Config) -> RolloutPlan:
     """Look up the environments of a job.
 
     Raises:
@@ -84,10 +84,10 @@ def plan_play(config: Config) -> PlayPlan:
         if job.eval.kwargs:
             held_out = resolve_env(job.env, job.eval).with_allowed_apps(allow)
         tasks[name] = PlayTask(train=train, held_out=held_out, rewards=job.rewards, eval=job.eval)
-    return PlayPlan(settings=config, tasks=tasks)
+    return RolloutPlan(settings=config, tasks=tasks)
 
 
-def baseline_players(plan: PlayPlan) -> list[str]:
+def baseline_players(plan: RolloutPlan) -> list[str]:
     """Return the scripted players to compare the model with; every environment has them."""
     if (named := plan.tasks[""].eval.baselines) is not None:
         return named

@@ -104,8 +104,8 @@ def rehearse(
     from agentrl import config as configuration
     from agentrl import event_loop
     from agentrl.replay import Filter
-    from agentrl.rollout.play_plan import plan_play
     from agentrl.rollout.rescore_and_rehearse import rehearse as play_again
+    from agentrl.rollout.rollout_plan import plan_rollouts
     from agentrl.runs.run_folder import RunFolder
 
     RunFolder.existing(Path(run))
@@ -114,7 +114,7 @@ def rehearse(
     recorded = list(
         recorded_episodes(run, Filter(split=split, label=label, step=step, id=episode), last)
     )
-    rehearsals = event_loop.run(play_again(plan_play(settings), recorded))
+    rehearsals = event_loop.run(play_again(plan_rollouts(settings), recorded))
     if as_json:
         for rehearsal in rehearsals:
             typer.echo(json.dumps(asdict(rehearsal)))
