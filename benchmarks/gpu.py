@@ -46,7 +46,7 @@ from agentrl.config import Config, ModelConfig, RolloutConfig, algorithm_config
 from agentrl.policies import tiny_model
 from agentrl.policies.engines.engine import Sampling, TokenEngine
 from agentrl.policies.models import ModelAdapter, adapter_for
-from agentrl.policies.open_model import open_engine
+from agentrl.policies.open_engine import open_engine
 from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings

@@ -20,7 +20,7 @@ from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.policies.engines.engine import Sampling, TokenEngine
 from agentrl.policies.models.model_source import resolve_model
-from agentrl.policies.open_model import open_encoder
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments.load_translator_and_players import load_player
 from agentrl.rollout.environments.resolved_env import resolve_env

@@ -15,7 +15,7 @@ from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.engines.engine import EngineSettings
 from agentrl.policies.engines.remote_engine import RemoteEngine
-from agentrl.policies.open_model import check_packages
+from agentrl.policies.open_engine import check_packages
 from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.training.plan.job_plan import check_model_play, plan_training
 

@@ -13,7 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.chat.encode_messages import encode_messages
 from agentrl.policies.models.model_loading import SCORE, load_reward_model
 from agentrl.policies.models.stored_weights import open_files
-from agentrl.policies.open_model import open_encoder
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.types import IMAGE, Prompt
 
 

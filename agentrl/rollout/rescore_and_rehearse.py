@@ -14,7 +14,7 @@ from agentrl import extras
 from agentrl.config import RewardConfig
 from agentrl.data.reward_inputs import CHATML, MissingInfo, QueryFormat
 from agentrl.errors import ConfigError, RewardError
-from agentrl.policies.open_model import open_encoder
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay import RecordedEpisode
 from agentrl.replay.episode_encoding import to_plain

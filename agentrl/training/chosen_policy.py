@@ -9,7 +9,7 @@ from agentrl.config import Config, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.files import path_of
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
-from agentrl.policies.open_model import engine_class, served_model_name
+from agentrl.policies.open_engine import engine_class, served_model_name
 from agentrl.rollout.rollout_plan import RolloutPlan, plan_rollouts
 from agentrl.runs.run_folder import RunFolder
 from agentrl.training.checkpoints import checkpoint_store

@@ -9,7 +9,7 @@ from agentrl.config import LoraConfig, RolloutConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.extension_points import ENGINE, TRANSPORT
 from agentrl.policies.engines.engine import Engine
-from agentrl.policies.open_model import engine_class
+from agentrl.policies.open_engine import engine_class
 from agentrl.weight_sync.weight_transport import WeightTransport
 
 

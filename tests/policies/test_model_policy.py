@@ -19,7 +19,8 @@ from agentrl.policies.engines.chat_completions import encode_message
 from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine
 from agentrl.policies.engines.remote_engine import RemoteEngine
 from agentrl.policies.model_policy import ChatPolicy, ModelPolicy, turn_seed
-from agentrl.policies.open_model import open_encoder, open_engine, open_scaler
+from agentrl.policies.open_encoder import open_encoder, open_scaler
+from agentrl.policies.open_engine import open_engine
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.types import Message, Prompt, Reply
 from tests.policies.completions_server import Server, exact, ok, refusal, reply, serving

@@ -30,7 +30,7 @@ from agentrl.devices.screen_regions import STATUS_BAR
 from agentrl.errors import ActionError, ConfigError, DeviceError
 from agentrl.policies.models.model_adapter import resize_image
 from agentrl.policies.models.model_source import resolve_model
-from agentrl.policies.open_model import open_encoder, resize_for
+from agentrl.policies.open_encoder import open_encoder, resize_for
 from agentrl.types import Image
 from virtual_phone.apps.probe_app import TARGET, TARGET_GROUND
 

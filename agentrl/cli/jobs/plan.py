@@ -44,7 +44,7 @@ def plan(
     _say(f"planning {config} without weights")
     # Imported late: these load torch and transformers, which takes seconds.
     from agentrl.cluster.placement import unused_gpus
-    from agentrl.policies.open_model import engine_class
+    from agentrl.policies.open_engine import engine_class
     from agentrl.rollout.rollout_plan import plan_rollouts
     from agentrl.training.learner.learner_settings import LearnerSettings
     from agentrl.training.plan.memory_plan import layout_on, plan_memory

@@ -10,7 +10,8 @@ from agentrl.actions.dialect import Dialect, Resize
 from agentrl.errors import EngineError, WorkerLost
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import Engine, Sampling, TokenEngine
-from agentrl.policies.open_model import engine_class, open_encoder, open_engine, resize_for
+from agentrl.policies.open_encoder import open_encoder, resize_for
+from agentrl.policies.open_engine import engine_class, open_engine
 from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.types import Prompt, Reply
 from agentrl.weight_sync.engine_link import EngineLink, LocalLink

@@ -10,7 +10,7 @@ from agentrl.cluster.placement import Layout, plan_layout
 from agentrl.cluster.reservation import Reservation, find_nodes
 from agentrl.config import RolloutConfig, TrainConfig
 from agentrl.policies.engines.engine import TokenEngine
-from agentrl.policies.open_model import engine_class, open_engine
+from agentrl.policies.open_engine import engine_class, open_engine
 from agentrl.rollout.nodes.phone_hosts import nodes_of_hosts
 from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.workers.actor_starter import ActorStarter

@@ -13,7 +13,7 @@ from agentrl.devices import DevicePool
 from agentrl.errors import RewardError, WorkerLost
 from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine
 from agentrl.policies.model_policy import ChatPolicy, ModelPolicy
-from agentrl.policies.open_model import open_scaler
+from agentrl.policies.open_encoder import open_scaler
 from agentrl.policies.policy import Policy
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay.live_phone_states import LivePhones

@@ -10,7 +10,7 @@ from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import SharedPath
 from agentrl.errors import ClusterError, EngineError, WorkerLost
 from agentrl.policies.engines.engine import TokenEngine
-from agentrl.policies.open_model import engine_class
+from agentrl.policies.open_engine import engine_class
 from agentrl.rollout.collector import CollectionProgress, Collector, FailureLog
 from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.run_episode import EpisodeRequest

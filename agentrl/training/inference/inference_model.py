@@ -16,7 +16,8 @@ from agentrl.policies.chat.encode_messages import encode_prompt
 from agentrl.policies.engines.chat_completions import Part, encode_message
 from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine, check_reply
 from agentrl.policies.models.model_source import model_origin
-from agentrl.policies.open_model import open_encoder, open_engine, open_scaler
+from agentrl.policies.open_encoder import open_encoder, open_scaler
+from agentrl.policies.open_engine import open_engine
 from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.workers.open_rollouts import open_engines
 from agentrl.training.chosen_policy import ChosenPolicy, choose_policy

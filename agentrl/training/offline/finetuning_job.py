@@ -18,7 +18,7 @@ from agentrl.config import Config, FinetuningConfig, algorithm_defaults
 from agentrl.data.offline_rows import OfflineRow, ReadRow
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import check_policy, resolve_model
-from agentrl.policies.open_model import open_encoder
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.rollout.nodes.job_files import JobFiles
 from agentrl.rollout.workers.open_rollouts import reserve
 from agentrl.runs.resume_state import ResumeState

@@ -11,7 +11,7 @@ from agentrl.config import OptimConfig, WarmStartConfig
 from agentrl.errors import EnvError
 from agentrl.event_loop import Worker
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.open_model import open_encoder, resize_for
+from agentrl.policies.open_encoder import open_encoder, resize_for
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments.load_translator_and_players import load_player
 from agentrl.rollout.workers.rollouts_interface import Rollouts

@@ -12,7 +12,7 @@ from agentrl.cluster.placement import Layout, unused_gpus
 from agentrl.config import Config, RolloutConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import check_model, check_policy, find_config, is_on_hub
-from agentrl.policies.open_model import check_packages, engine_class
+from agentrl.policies.open_engine import check_packages, engine_class
 from agentrl.rollout.rollout_plan import RolloutPlan, baseline_players, plan_rollouts
 from agentrl.rollout.workers.open_rollouts import layout_of_job
 from agentrl.training.demonstrations.demonstration_filter import (

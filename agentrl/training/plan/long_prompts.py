@@ -10,7 +10,7 @@ from typing import Any
 from agentrl.config import EnvConfig, EvalConfig, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.episode_prompts import Conversation
-from agentrl.policies.open_model import open_encoder
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import (
     compose_message,

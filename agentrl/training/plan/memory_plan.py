@@ -14,7 +14,7 @@ from agentrl.cluster.placement import Layout, Node, plan_layout
 from agentrl.config import CheckpointConfig, RolloutConfig, TrainConfig
 from agentrl.errors import ConfigError, boundary
 from agentrl.policies.models.model_adapter import read_json
-from agentrl.policies.open_model import engine_class
+from agentrl.policies.open_engine import engine_class
 from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.plan.disk_space import DiskPlan

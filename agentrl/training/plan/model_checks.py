@@ -17,7 +17,7 @@ from agentrl.config import (
 )
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import attention_heads, find_config
-from agentrl.policies.open_model import check_engine_for
+from agentrl.policies.open_engine import check_engine_for
 from agentrl.weight_sync import transport_choice
 
 log = logging.getLogger(__name__)

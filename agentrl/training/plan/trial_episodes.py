@@ -21,7 +21,7 @@ from agentrl.extension_points import REWARD
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.template_comparison import check_template
 from agentrl.policies.models.model_source import is_on_hub, tokenizer_folder
-from agentrl.policies.open_model import open_encoder
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments.resolved_env import ResolvedEnv

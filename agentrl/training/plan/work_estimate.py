@@ -17,7 +17,7 @@ from agentrl.config import (
 )
 from agentrl.devices.device_sources import num_virtual
 from agentrl.files import path_of
-from agentrl.policies.open_model import engine_class
+from agentrl.policies.open_engine import engine_class
 from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.rollout_plan import RolloutPlan, baseline_players
 from agentrl.text import pluralize

@@ -11,7 +11,7 @@ from agentrl.config import ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.template_comparison import check_template
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
-from agentrl.policies.open_model import open_encoder
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.nodes.job_files import JobFiles

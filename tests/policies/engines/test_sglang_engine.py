@@ -23,7 +23,7 @@ from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.sglang_engine import SGLangEngine
 from agentrl.policies.engines.sglang_server import SGLangClient, SGLangServer
 from agentrl.policies.models.families.qwen_vl import QwenVL
-from agentrl.policies.open_model import check_packages
+from agentrl.policies.open_engine import check_packages
 from agentrl.types import Image, Prompt
 from tests.policies.engines.sglang_twin import Twin, serving
 from tests.policies.pictures import screen

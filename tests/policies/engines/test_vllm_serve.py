@@ -17,7 +17,7 @@ from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.hf_engine import HFEngine
 from agentrl.policies.engines.remote_engine import RemoteEngine
 from agentrl.policies.model_policy import ChatPolicy, ModelPolicy
-from agentrl.policies.open_model import open_scaler
+from agentrl.policies.open_encoder import open_scaler
 from agentrl.rewards.judge import Judge
 from agentrl.types import Message
 from tests.policies.pictures import screen

@@ -16,7 +16,7 @@ from agentrl import replay
 from agentrl.actions.random_player import RandomPlayer
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.policies.open_model import open_encoder
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments.load_translator_and_players import load_player
 from agentrl.rollout.environments.resolved_env import resolve_env

@@ -9,7 +9,7 @@ from agentrl import config as configuration
 from agentrl.actions.dialect import open_dialect
 from agentrl.actions.screen_actions import Tap
 from agentrl.errors import ActionError
-from agentrl.policies.open_model import open_encoder
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.training.demonstrations.reply_conversion import available_gestures, parse_typed

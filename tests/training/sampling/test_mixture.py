@@ -11,7 +11,7 @@ import pytest
 from agentrl import config as configuration
 from agentrl import replay
 from agentrl.errors import ConfigError
-from agentrl.policies.open_model import open_encoder
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments.load_translator_and_players import load_player
 from agentrl.rollout.environments.resolved_env import resolve_env
