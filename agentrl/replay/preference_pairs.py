@@ -4,27 +4,23 @@ Siblings start from the same state, so a better result is a preference: between 
 between replies at a state that both reached, or by a person's choice.
 """
 
-import hashlib
 import json
-import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from agentrl.config import History
 from agentrl.errors import ConfigError
 from agentrl.files import atomic_replace
+from agentrl.replay.human_preferences import choices
 from agentrl.replay.run_reader import RecordedEpisode, Run
 from agentrl.replay.tables_export import chat_of, images_folder, prompt_of, store_frame
-from agentrl.runs.episode_summary import Filter, Summary
-from agentrl.runs.jsonl import JsonlTail, append_durably
+from agentrl.runs.episode_summary import Filter, sibling_groups
 from agentrl.types import Episode, EpisodeMessage
 
 KINDS = ("episode", "state", "choice")
-_CHOICES = "choices.jsonl"
 _NOTHING = {
     "episode": "no group has valid episodes from the same start with different rewards",
     "state": "no group has different replies at the same state followed by different rewards; "
@@ -118,20 +114,11 @@ def _pairs(run: Run, where: Filter, history: History, settings: PairSettings) ->
                 if pair is not None:
                     yield pair
         return
-    for members in groups(run.episodes(where)):
+    for members in sibling_groups(run.episodes(where)):
         compare = _at_states if settings.by == "state" else _by_total
         found = compare(list(run.opened(members)), history)
         enough = [pair for pair in found if pair.gap > 0 and pair.gap >= settings.min_gap]
         yield from sorted(enough, key=lambda pair: -pair.gap)[: settings.per_group]
-
-
-def groups(summaries: Iterable[Summary]) -> list[list[Summary]]:
-    """Return the valid episodes not yet removed, by group, without groups of one episode."""
-    found = defaultdict[str, list[Summary]](list)
-    for summary in summaries:
-        if not summary.outcome.void and not summary.removed and summary.turns:
-            found[summary.group].append(summary)
-    return [members for members in found.values() if len(members) > 1]
 
 
 def _by_total(members: Sequence[RecordedEpisode], history: History) -> Iterator[_Pair]:
@@ -216,52 +203,3 @@ def _row(pair: _Pair, run: Run, folder: Path) -> dict[str, Any] | None:
     return row | {
         "chosen_id": better.id, "rejected_id": worse.id, "group": better.group, "gap": pair.gap,
     }  # fmt: skip
-
-
-def choices(run: Run) -> list[tuple[str, str]]:
-    """Return pairs of episodes with the person's choice first; the latest choice counts."""
-    found: dict[frozenset[str], tuple[str, str]] = {}
-    for entry in _recorded_choices(run):
-        pair = frozenset((entry["better"], entry["worse"]))
-        found[pair] = (entry["better"], entry["worse"])
-        if entry.get("skipped"):
-            del found[pair]
-    return list(found.values())
-
-
-def choose(run: Run, better: str, worse: str, *, skipped: bool = False) -> None:
-    """Record which of two episodes of a group a person prefers, and flush it to disk.
-
-    Raises:
-        ConfigError: an episode does not exist, they are not siblings, or the disk is full.
-    """
-    if better == worse or run.find(better).group != run.find(worse).group:
-        raise ConfigError(f"{better} and {worse} are not two episodes of the same group")
-    entry = {"better": better, "worse": worse, "skipped": skipped, "time": time.time()}
-    try:
-        append_durably(run.path / _CHOICES, [entry])
-    except OSError as error:
-        raise ConfigError(f"{run.path / _CHOICES}: cannot be written: {error}") from error
-
-
-def open_choices(run: Run) -> tuple[list[tuple[Summary, Summary]], int]:
-    """Return the pairs of siblings not compared yet, and the number already compared.
-
-    The order within a pair does not depend on the rewards.
-    """
-    seen = {frozenset((entry["better"], entry["worse"])) for entry in _recorded_choices(run)}
-    found = []
-    for members in groups(run.episodes()):
-        for a, b in combinations(members, 2):
-            if frozenset((a.id, b.id)) not in seen:
-                # Derive the order from the ids, so that reloading the page does not swap the two.
-                digest = hashlib.blake2b(f"{a.id}{b.id}".encode(), digest_size=1).digest()
-                found.append((a, b) if digest[0] % 2 else (b, a))
-    return found, len(seen)
-
-
-def _recorded_choices(run: Run) -> Iterator[Mapping[str, Any]]:
-    path = run.path / _CHOICES
-    for entry in JsonlTail(path).new() if path.is_file() else ():
-        if isinstance(entry.get("better"), str) and isinstance(entry.get("worse"), str):
-            yield entry

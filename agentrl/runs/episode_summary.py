@@ -1,7 +1,7 @@
 """Summaries of episodes, available without opening the episode files, and filters over them."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -300,3 +300,12 @@ def check_label(label: str | None, episodes: Iterable[Summary]) -> None:
     """
     if (unknown := unknown_label(label, episodes)) is not None:
         raise ConfigError(unknown)
+
+
+def sibling_groups(summaries: Iterable[Summary]) -> list[list[Summary]]:
+    """Return the valid episodes not yet removed, by group, without groups of one episode."""
+    found = defaultdict[str, list[Summary]](list)
+    for summary in summaries:
+        if not summary.outcome.void and not summary.removed and summary.turns:
+            found[summary.group].append(summary)
+    return [members for members in found.values() if len(members) > 1]

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from agentrl.errors import AgentRLError, ConfigError
-from agentrl.replay import Filter, Run, preference_pairs
+from agentrl.replay import Filter, Run, human_preferences
 from agentrl.replay.episode_query import parse_query
 from agentrl.replay.live_phone_states import read_live_phones
 from agentrl.runs.annotations import star, write_note
@@ -258,7 +258,7 @@ def _add_comparisons(api: APIRouter, run: Run, other: Run | None) -> None:
 
     @api.get("/api/choices")
     def pair() -> Response:
-        pairs, done = preference_pairs.open_choices(run)
+        pairs, done = human_preferences.open_choices(run)
         # Leave out pairs with a damaged episode.
         whole = (opened for both in pairs if len(opened := list(run.opened(both))) == 2)
         shown = next(([episode_page_data.episode(one) for one in both] for both in whole), None)
@@ -266,7 +266,7 @@ def _add_comparisons(api: APIRouter, run: Run, other: Run | None) -> None:
 
     @api.post("/api/choices", dependencies=CHANGES)
     def choose(better: str, worse: str, skipped: bool = False) -> Response:
-        preference_pairs.choose(run, better, worse, skipped=skipped)
+        human_preferences.choose(run, better, worse, skipped=skipped)
         return as_json({})
 
 

@@ -9,7 +9,8 @@ from agentrl.config import History
 from agentrl.data.offline_rows import OfflineRows, read_preference
 from agentrl.data.open_table import open_table
 from agentrl.errors import ConfigError
-from agentrl.replay.preference_pairs import PairSettings, choices, choose, open_choices, write
+from agentrl.replay.human_preferences import choices, choose, open_choices
+from agentrl.replay.preference_pairs import PairSettings, write
 from agentrl.replay.recorder import Recorder
 from agentrl.types import Message, Outcome, ScoredEpisode
 from tests.replay.episodes import episode, screen, turn

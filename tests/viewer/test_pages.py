@@ -15,7 +15,7 @@ from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.errors import ConfigError, DeviceOffline
 from agentrl.files import lock_folder
-from agentrl.replay.preference_pairs import choices
+from agentrl.replay.human_preferences import choices
 from agentrl.replay.pruning import Pruner
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_reader import Run
