@@ -12,7 +12,7 @@ from agentrl.errors import ConfigError, RewardError
 from agentrl.files import write_json
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.rollout.grouped_proportion import GroupSums, Share
-from agentrl.rollout.rescore_and_rehearse import check_recorded
+from agentrl.rollout.rescoring import check_recorded
 from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
 from agentrl.runs.episode_summary import Summary, is_success
 from agentrl.runs.run_paths import audit_file

@@ -142,7 +142,7 @@ def _report(
     from agentrl import config as configuration
     from agentrl import event_loop, replay
     from agentrl.rollout import reward_audit, sight_audit
-    from agentrl.rollout.rescore_and_rehearse import chat_format_of
+    from agentrl.rollout.rescoring import chat_format_of
     from agentrl.rollout.rewards.scoring import RewardFunctions
 
     def comparison(default: float) -> "Comparison":

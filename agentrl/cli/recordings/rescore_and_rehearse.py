@@ -45,12 +45,12 @@ def rescore(
     """
     from agentrl import replay
     from agentrl.replay import Filter
-    from agentrl.rollout import rescore_and_rehearse
+    from agentrl.rollout import rescoring
 
     recorded = recorded_episodes(run, Filter(split=split, label=label, step=step), last)
     rewards = reward_configs(reward, weight or [])
-    form = rescore_and_rehearse.chat_format_of(Path(run))
-    rescored = rescore_and_rehearse.rescore(recorded, rewards, form, replay.open(run).with_images)
+    form = rescoring.chat_format_of(Path(run))
+    rescored = rescoring.rescore(recorded, rewards, form, replay.open(run).with_images)
     if as_json:
         for episode in rescored:
             fields = asdict(episode)
@@ -59,7 +59,7 @@ def rescore(
                 fields["was"] = None
             typer.echo(json.dumps(fields))
         return
-    result = rescore_and_rehearse.compare_scores(rescored)
+    result = rescoring.compare_scores(rescored)
     typer.echo(
         f"{pluralize(result.episodes, 'episode')}: mean {result.was:.4g} -> {result.now:.4g}, "
         f"difference {result.now - result.was:+.4g} "
@@ -104,7 +104,7 @@ def rehearse(
     from agentrl import config as configuration
     from agentrl import event_loop
     from agentrl.replay import Filter
-    from agentrl.rollout.rescore_and_rehearse import rehearse as play_again
+    from agentrl.rollout.reproduction_check import rehearse as play_again
     from agentrl.rollout.rollout_plan import plan_rollouts
     from agentrl.runs.run_folder import RunFolder
 
