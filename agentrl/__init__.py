@@ -48,10 +48,12 @@ from agentrl.policies import broken_torchvision
 
 if TYPE_CHECKING:
     from agentrl import replay
+    from agentrl.actions.player import Player
+    from agentrl.actions.translator import Translator
     from agentrl.config import Config
     from agentrl.config import load as load_config
     from agentrl.devices import Device, open_device
-    from agentrl.env_registry import Player, Translator, make, make_translator, register
+    from agentrl.env_registry import make, make_translator, register
     from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
     from agentrl.replay import Run
     from agentrl.training.evaluation.evaluate import evaluate
@@ -102,9 +104,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 broken_torchvision.PatchOnImport.install()
 
 _MODULES = {
+    "agentrl.actions.player": ("Player",),
+    "agentrl.actions.translator": ("Translator",),
     "agentrl.config": ("Config",),
     "agentrl.devices": ("Device", "open_device"),
-    "agentrl.env_registry": ("Player", "Translator", "make", "make_translator", "register"),
+    "agentrl.env_registry": ("make", "make_translator", "register"),
     "agentrl.errors": ("ActionError", "AgentRLError", "ConfigError", "WorldError"),
     "agentrl.replay": ("Run",),
     "agentrl.training.evaluation.evaluate": ("evaluate",),

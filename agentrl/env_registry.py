@@ -1,4 +1,4 @@
-"""The registry of environments, and their translators and scripted players."""
+"""The registry of environments, which also makes them and their translators."""
 
 import importlib.util
 import inspect
@@ -9,80 +9,19 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
-import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from agentrl import extras, user_code
+from agentrl.actions.translator import Translator
 from agentrl.errors import ConfigError, boundary, message_of, with_short_mistakes
 from agentrl.extension_points import ENV
 from agentrl.text import did_you_mean, list_names
-from agentrl.types import Message, Observation
 
 TRANSLATOR = "agentrl.actions.default_translator:SpaceTranslator"
 """Default translator for environments that do not have one."""
-
-
-class Translator(Protocol):
-    """Converts an environment's observations to model input, and the model's replies to actions.
-
-    Other members are optional: `render_mode`, with which the environment is made;
-    `attach_env(env)`, called with the environment before its first reset; `begin_episode()`, called
-    before each reset; `answer_format()`, the part of the instructions that explains the reply
-    format, which a human player sees if the instructions are empty; `system_message(info)`, an
-    episode's system message given the info from reset, which replaces `instructions()`;
-    `preceding_messages(info)`, alternating earlier questions and replies that the first message
-    continues, without their images, which come first in the observation; and `dialect`, an
-    attribute that `env.dialect` replaces (`agentrl.actions.dialect`).
-    """
-
-    def instructions(self) -> str:
-        """Return the system message, which explains how to play; may be empty."""
-
-    def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
-        """Return the part of an environment's observation that the model sees."""
-
-    def to_message(self, observation: Observation) -> Message:
-        """Return the user message; each `<image>` in its text stands for the next image."""
-
-    def to_action(self, reply: str) -> Any:
-        """Parse a reply into an action.
-
-        Raises:
-            ActionError: the reply is not an action; the environment then receives `no_action`.
-        """
-
-    def no_action(self) -> Any:
-        """Return the action for a reply that cannot be parsed; None skips the step."""
-
-
-class Player(Protocol):
-    """A scripted player, which replies like a model, but knows the true state.
-
-    A player of screen environments may have an attribute `dialect`, which `env.dialect` replaces.
-    """
-
-    def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """Reply to the state described by `info`.
-
-        A player that needs more than `info` takes a third argument, `observation`: the
-        environment's original observation, before translation.
-        """
-
-
-def takes_observation(player: Player) -> bool:
-    """Return whether a player's `reply` has a parameter `observation`."""
-    return "observation" in inspect.signature(player.reply).parameters
-
-
-def scripted_reply(
-    player: Player, observation: Any, info: Mapping[str, Any], rng: np.random.Generator
-) -> str:
-    """Return a player's reply, passing the observation if the player accepts it."""
-    more = {"observation": observation} if takes_observation(player) else {}
-    return player.reply(info, rng, **more)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from agentrl.actions.default_translator import SpaceTranslator
+from agentrl.actions.player import scripted_reply
 from agentrl.algorithms.core.policy_loss import LossInputs
 from agentrl.algorithms.core.trajectories import Trajectories
 from agentrl.cli import run as agentrl
 from agentrl.config import AlgorithmConfig, ImportanceConfig, KLConfig, load
-from agentrl.env_registry import scripted_reply
 from agentrl.extension_points import ALGORITHM, LOSS
 from agentrl.replay import Filter, RecordedEpisode, Summary
 from agentrl.training.evaluation.held_out import Evaluation

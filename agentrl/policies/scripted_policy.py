@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.actions.player import Player, scripted_reply
 from agentrl.config import History
-from agentrl.env_registry import Player, scripted_reply
 from agentrl.errors import ConfigError
 from agentrl.event_loop import Worker
 from agentrl.policies.chat.chat_encoder import ChatEncoder

@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 
+from agentrl.actions.player import scripted_reply
 from agentrl.check.environments.side_effects import FirstInstance
 from agentrl.check.finding import Finding, note, ok, wrong
 from agentrl.check.support.open_env import open_env
@@ -31,7 +32,6 @@ from agentrl.check.support.random_episodes import (
 from agentrl.config import EnvConfig
 from agentrl.config.env_settings import EACH
 from agentrl.data.observations import observation_problem
-from agentrl.env_registry import scripted_reply
 from agentrl.errors import ActionError, AgentRLError, describe_error
 from agentrl.rollout.environments.env_calls import reset_env, step_env
 from agentrl.rollout.environments.env_processes import resident_bytes

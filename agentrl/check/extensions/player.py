@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.actions.player import scripted_reply
 from agentrl.check.environments import checks as env_checks
 from agentrl.check.extension_catalog import reference
 from agentrl.check.extensions.env import env_config_from
 from agentrl.check.runner import Check
 from agentrl.check.support.random_episodes import SEED
 from agentrl.config import EnvConfig
-from agentrl.env_registry import scripted_reply
 from agentrl.extension_points import PLAYER
 from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
 from agentrl.rollout.environments.resolved_env import resolve_env

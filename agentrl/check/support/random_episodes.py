@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl import env_registry
+from agentrl.actions.translator import Translator
 from agentrl.check.support.open_env import open_env
 from agentrl.config import EnvConfig
 from agentrl.rollout.environments.env_calls import reset_env, step_env
@@ -85,7 +85,7 @@ def play_randomly(config: EnvConfig, steps: int, end: float = math.inf) -> Rando
 
 def _append(
     played: RandomEpisode,
-    translator: env_registry.Translator,
+    translator: Translator,
     observation: Any,
     info: Mapping[str, Any],
 ) -> None:

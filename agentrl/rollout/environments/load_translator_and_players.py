@@ -10,8 +10,10 @@ from typing import Any
 
 from agentrl import user_code
 from agentrl.actions.dialect import Dialect, Resize, open_dialect
+from agentrl.actions.player import Player
+from agentrl.actions.translator import Translator
 from agentrl.config import EnvConfig
-from agentrl.env_registry import Player, Translator, interface_of, translator_for
+from agentrl.env_registry import interface_of, translator_for
 from agentrl.errors import ConfigError, EnvError, boundary, describe_error
 from agentrl.rollout.environments.env_processes import interface_in_process
 from agentrl.rollout.environments.env_server import CLOSE_S

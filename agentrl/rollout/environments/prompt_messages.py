@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agentrl.actions.translator import Translator
 from agentrl.data.prompt_templates import render_instructions
-from agentrl.env_registry import Translator
 from agentrl.errors import ConfigError, EnvError, boundary
 from agentrl.types import Message, Observation, give_images
 

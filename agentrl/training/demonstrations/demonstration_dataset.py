@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from agentrl import env_registry
+from agentrl.actions.player import Player, takes_observation
 from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError, EnvError, boundary
 from agentrl.policies.chat.chat_encoder import ChatEncoder
@@ -135,14 +136,14 @@ class DemonstrationDataset:
         self,
         demonstrations: Sequence[Demonstration],
         config: WarmStartConfig,
-        players: Mapping[str, env_registry.Player],
+        players: Mapping[str, Player],
         encoder: ChatEncoder,
         seed: int,
     ) -> None:
         self._encoder = encoder
         self._rng = np.random.default_rng(seed)
         self._samples: list[TokenSequence] = []
-        self._relabelings: list[tuple[env_registry.Player, dict[str, object]] | None] = []
+        self._relabelings: list[tuple[Player, dict[str, object]] | None] = []
         weights: list[float] = []
         num_turns = 0
         for demonstration in demonstrations:
@@ -151,7 +152,7 @@ class DemonstrationDataset:
             is_single_turn = len(samples) == len(before)
             relabels = is_single_turn and config.relabel and demonstration.by_player
             player = players.get(episode.reset_info.get(ENVIRONMENT, "")) if relabels else None
-            if player is not None and env_registry.takes_observation(player):
+            if player is not None and takes_observation(player):
                 player = None  # observations are not recorded
             num_turns += len(before)
             for index, sample in enumerate(samples):

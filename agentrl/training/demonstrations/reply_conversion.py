@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from agentrl.actions.action_calls import ActionSet
 from agentrl.actions.screen_action_syntax import FORMS, ActionSyntax
-from agentrl.env_registry import Translator
+from agentrl.actions.translator import Translator
 from agentrl.errors import ActionError, ConfigError, EnvError, boundary
 from agentrl.replay.episode_encoding import to_plain
 from agentrl.text import quoted, tag_content

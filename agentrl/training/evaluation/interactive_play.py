@@ -14,9 +14,9 @@ from typing import Any
 import gymnasium
 
 from agentrl import event_loop
+from agentrl.actions.translator import Translator
 from agentrl.config import Config
 from agentrl.config.bounds import MAX_NUMBER
-from agentrl.env_registry import Translator
 from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
 from agentrl.event_loop import Worker
 from agentrl.files import StrPath
