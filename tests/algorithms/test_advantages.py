@@ -12,12 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.algorithms.core.advantages import (
-    check_state_keys,
-    compute_advantages,
-    state_match_fraction,
-)
-from agentrl.algorithms.core.algorithm import load_algorithm
+from agentrl.algorithms.core.advantages import compute_advantages, state_match_fraction
+from agentrl.algorithms.core.algorithm import check_state_keys, load_algorithm
 from agentrl.algorithms.core.kl import ESTIMATES
 from agentrl.algorithms.core.trajectories import EpisodeScores, build_trajectories, split_by_turn
 from agentrl.check.support import advantage_invariants

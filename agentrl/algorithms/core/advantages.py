@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from agentrl.algorithms.core.algorithm import AdvantageResult, Algorithm
+from agentrl.algorithms.core.algorithm import AdvantageResult, Algorithm, method_boundary
 from agentrl.algorithms.core.statistics import distinct, whiten
-from agentrl.errors import ConfigError, LearnerError, boundary
-from agentrl.types import ScoredEpisode
+from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,24 +37,6 @@ def compute_advantages(played: Trajectories, algorithm: Algorithm) -> AdvantageR
         return result
     advantages = whiten(result.advantages, played.token_mask)
     return AdvantageResult(advantages=advantages, returns=result.returns)
-
-
-def method_boundary(algorithm: Algorithm, method: str) -> AbstractContextManager[None]:
-    """Convert exceptions in an algorithm's method to a LearnerError that names the method."""
-    return boundary(LearnerError, f"algorithm.name={algorithm.config.name}: {method}() fails")
-
-
-def check_state_keys(groups: Sequence[Sequence[ScoredEpisode]], algorithm: Algorithm) -> None:
-    """Raise `ConfigError` if the algorithm compares equal states and no turn has a state key."""
-    turns = [
-        turn for group in groups for s in group if not s.episode.outcome.void
-        for turn in s.episode.turns
-    ]  # fmt: skip
-    if algorithm.requires.state_keys and turns and all(turn.state_key is None for turn in turns):
-        raise ConfigError(
-            f"algorithm.name={algorithm.config.name}: {groups[0][0].episode.env_id} provides no "
-            "state keys (info['state_key']); set env.state_key=screen to compare screens instead"
-        )
 
 
 def state_match_fraction(played: Trajectories) -> float | None:

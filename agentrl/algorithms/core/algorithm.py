@@ -1,9 +1,10 @@
-"""The base class of algorithms, their requirements, and the selection of groups."""
+"""The base class of algorithms, their requirements, and checks of the groups they train on."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -16,6 +17,7 @@ from agentrl.config import (
     ImplicitRewardConfig,
     OverlongConfig,
 )
+from agentrl.errors import ConfigError, LearnerError, boundary
 from agentrl.extension_points import ALGORITHM
 from agentrl.types import ScoredEpisode
 
@@ -231,3 +233,21 @@ def penalize_overlong(
         )
         for scored in group
     ]
+
+
+def method_boundary(algorithm: Algorithm, method: str) -> AbstractContextManager[None]:
+    """Convert exceptions in an algorithm's method to a LearnerError that names the method."""
+    return boundary(LearnerError, f"algorithm.name={algorithm.config.name}: {method}() fails")
+
+
+def check_state_keys(groups: Sequence[Sequence[ScoredEpisode]], algorithm: Algorithm) -> None:
+    """Raise `ConfigError` if the algorithm compares equal states and no turn has a state key."""
+    turns = [
+        turn for group in groups for s in group if not s.episode.outcome.void
+        for turn in s.episode.turns
+    ]  # fmt: skip
+    if algorithm.requires.state_keys and turns and all(turn.state_key is None for turn in turns):
+        raise ConfigError(
+            f"algorithm.name={algorithm.config.name}: {groups[0][0].episode.env_id} provides no "
+            "state keys (info['state_key']); set env.state_key=screen to compare screens instead"
+        )

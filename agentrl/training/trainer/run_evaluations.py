@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from agentrl.algorithms.core.advantages import check_state_keys
+from agentrl.algorithms.core.algorithm import check_state_keys
 from agentrl.rollout.rollout_plan import baseline_players
 from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.run_folder import RunFolder

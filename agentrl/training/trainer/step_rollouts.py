@@ -10,8 +10,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from agentrl.algorithms.core.advantages import method_boundary
-from agentrl.algorithms.core.algorithm import Algorithm
+from agentrl.algorithms.core.algorithm import Algorithm, method_boundary
 from agentrl.config import RolloutConfig
 from agentrl.errors import LearnerError, boundary
 from agentrl.rollout.collector import CollectionProgress, requests_of_step

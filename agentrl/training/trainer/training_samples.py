@@ -8,13 +8,16 @@ import torch
 from torch import Tensor
 
 from agentrl.algorithms.core.advantages import (
-    check_state_keys,
     compute_advantages,
-    method_boundary,
     state_match_fraction,
     zero_advantage_groups,
 )
-from agentrl.algorithms.core.algorithm import AdvantageResult, Algorithm
+from agentrl.algorithms.core.algorithm import (
+    AdvantageResult,
+    Algorithm,
+    check_state_keys,
+    method_boundary,
+)
 from agentrl.algorithms.core.kl import ESTIMATES
 from agentrl.algorithms.core.statistics import nearly_equal
 from agentrl.algorithms.core.token_weights import is_fresh
