@@ -23,13 +23,8 @@ from agentrl.cli import (
     terminal,
     virtual_phones,
 )
-from agentrl.cli.command_help import (
-    CONTEXT,
-    CommandGroup,
-    complete_zsh_script,
-    name_arguments,
-    settings,
-)
+from agentrl.cli.command_completion import complete_zsh_script, settings
+from agentrl.cli.command_help import CONTEXT, CommandGroup, name_arguments
 from agentrl.cli.jobs import finetuning, pipeline, plan, sweep, train
 from agentrl.cli.porting import port
 from agentrl.cli.recordings import audit, episodes, export, prune, rescore_and_rehearse, runs, view

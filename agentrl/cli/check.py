@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from agentrl.cli.command_help import complete_kind
+from agentrl.cli.command_completion import complete_kind
 from agentrl.cli.terminal import print_findings, suggest
 from agentrl.text import pluralize, printable
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentrl.cli.command_help import complete_environment, complete_setting, complete_suite
+from agentrl.cli.command_completion import complete_environment, complete_setting, complete_suite
 from agentrl.cli.terminal import print_table, suggest, table_width
 from agentrl.errors import ConfigError
 from agentrl.text import printable, shown_path

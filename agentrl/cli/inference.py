@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from agentrl import extras
-from agentrl.cli.command_help import complete_run, complete_setting
+from agentrl.cli.command_completion import complete_run, complete_setting
 from agentrl.errors import ConfigError
 from agentrl.text import known_names, one_line, pluralize, printable
 

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.cli.command_help import complete_algorithm, complete_kind
+from agentrl.cli.command_completion import complete_algorithm, complete_kind
 from agentrl.cli.terminal import print_table, suggest
 from agentrl.extension_points import ALGORITHM
 from agentrl.text import printable

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from agentrl import extras
-from agentrl.cli.command_help import complete_environment, complete_setting
+from agentrl.cli.command_completion import complete_environment, complete_setting
 from agentrl.cli.terminal import draw_image, output_console, suggest
 from agentrl.errors import ConfigError
 from agentrl.text import format_signed, one_line, pluralize, printable, shown_path

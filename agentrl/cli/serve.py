@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from agentrl import extras
-from agentrl.cli.command_help import complete_environment
+from agentrl.cli.command_completion import complete_environment
 from agentrl.errors import ConfigError
 
 

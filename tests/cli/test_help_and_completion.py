@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from agentrl import cli
-from agentrl.cli.command_help import (
+from agentrl.cli.command_completion import (
     complete_algorithm,
     complete_config,
     complete_environment,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentrl.cli.command_help import complete_config, complete_setting
+from agentrl.cli.command_completion import complete_config, complete_setting
 from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from agentrl.cli.command_help import complete_config
+from agentrl.cli.command_completion import complete_config
 from agentrl.cli.jobs.job_options import OVERRIDES
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError

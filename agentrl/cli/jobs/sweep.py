@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agentrl.cli.command_help import complete_config
+from agentrl.cli.command_completion import complete_config
 from agentrl.cli.terminal import suggest
 
 

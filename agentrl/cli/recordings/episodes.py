@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from agentrl.cli.command_help import complete_run
+from agentrl.cli.command_completion import complete_run
 from agentrl.cli.terminal import print_table, suggest
 from agentrl.text import one_line, printable
 

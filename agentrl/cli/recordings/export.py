@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from agentrl.cli.command_help import complete_run
+from agentrl.cli.command_completion import complete_run
 from agentrl.cli.recordings.episodes import (
     LabelOption,
     MinRewardOption,

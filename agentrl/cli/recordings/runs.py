@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
-from agentrl.cli.command_help import complete_run
+from agentrl.cli.command_completion import complete_run
 from agentrl.cli.terminal import print_table, suggest, table_width
 from agentrl.text import one_line, shown_path
 

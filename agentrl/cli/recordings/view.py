@@ -6,7 +6,7 @@ from urllib.parse import quote, urlsplit
 import typer
 
 from agentrl import extras
-from agentrl.cli.command_help import complete_run
+from agentrl.cli.command_completion import complete_run
 from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
