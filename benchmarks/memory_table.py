@@ -25,9 +25,9 @@ from agentrl.cluster.placement import Layout, Node, plan_layout
 from agentrl.config import Config
 from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.training.learner.learner_settings import LearnerSettings
-from agentrl.training.plan.learner_state_size import config_folder
 from agentrl.training.plan.memory_plan import MemoryPlanner
 from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
+from agentrl.training.plan.model_without_weights import config_folder
 
 MODELS = [f"Qwen/Qwen2.5-VL-{size}-Instruct" for size in ("3B", "7B", "32B", "72B")]
 MODELS.append("Qwen/Qwen3-VL-30B-A3B-Instruct")

@@ -23,8 +23,9 @@ from agentrl.training.plan.host_memory_plan import (
     HostMemoryPlanner,
     phones_per_node,
 )
-from agentrl.training.plan.learner_state_size import LearnerStateSize, config_folder
+from agentrl.training.plan.learner_state_size import LearnerStateSize
 from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
+from agentrl.training.plan.model_without_weights import config_folder
 
 PROCESS = 1e9
 """Assumed size of a process's context, kernels and communication buffers on a GPU."""

@@ -24,9 +24,10 @@ from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.parallel import process_group
 from agentrl.training.learner.parallel.process_group import Parallelism
 from agentrl.training.learner.parallel.sharding import local_shard
-from agentrl.training.plan import learner_state_size, memory_plan, memory_simulation
+from agentrl.training.plan import memory_plan, memory_simulation
 from agentrl.training.plan.host_memory_plan import HostMemoryPlanner
 from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
+from agentrl.training.plan.model_without_weights import config_folder
 from tests.policies import families
 from tests.training.rank_processes import run_ranks
 from tests.training.samples import sample
@@ -200,7 +201,7 @@ def test_experts_are_not_divided_over_the_mesh_of_layers():
 @pytest.mark.slow
 def test_layers_that_are_not_run_count_as_much_as_those_that_are(tmp_path):
     config = configuration.load("number_game_7b", ["model.path=Qwen/Qwen2.5-VL-32B-Instruct"])
-    folder = learner_state_size.config_folder(config.model, tmp_path / "model")
+    folder = config_folder(config.model, tmp_path / "model")
     settings = json.loads((folder / "config.json").read_text())
     settings["text_config"]["num_hidden_layers"], settings["vision_config"]["depth"] = 8, 1
     (folder / "config.json").write_text(json.dumps(settings))
@@ -239,7 +240,7 @@ def test_the_cache_of_a_divided_model_holds_whole_heads(arguments, expected, tmp
     config.rollout.actors, config.rollout.place = 1, "apart"
     config.rollout.engine_kwargs = arguments
     layout = memory_plan.layout_on(32, 1, config.rollout, config.train)
-    folder = learner_state_size.config_folder(config.model, tmp_path / "model")
+    folder = config_folder(config.model, tmp_path / "model")
     nothing = RankMemory(**dict.fromkeys((field.name for field in fields(RankMemory)), 0.0))
     planned = planner_of(config, layout, folder).plan(80e9, nothing)
     assert planned.kv_token == expected
@@ -253,7 +254,7 @@ def planner_of(config, layout, folder):
 def planner(tmp_path, gpus, *overrides):
     config = configuration.load("number_game_7b", overrides)
     layout = memory_plan.layout_on(gpus, 1, config.rollout, config.train)
-    folder = learner_state_size.config_folder(config.model, tmp_path / "model")
+    folder = config_folder(config.model, tmp_path / "model")
     return planner_of(config, layout, folder), layout
 
 
