@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from agentrl import replay
-from agentrl.actions.action_calls import ActionSet
 from agentrl.cli import run
 from agentrl.cli.terminal import draw_image
 from agentrl.runs.run_summary import find_runs, summarize
-from agentrl.training.demonstrations.reply_conversion import strip_tags
 from agentrl.types import Outcome
 from tests.pseudo_terminal import PseudoTerminal
 
@@ -75,14 +73,6 @@ def test_a_person_is_shown_the_rules_that_the_model_is_not(monkeypatch, capsys, 
     (episode,) = recorded(tmp_path)
     (game,) = tmp_path.iterdir()
     assert replay.open(game).episode(episode.id).episode.instructions == ""
-
-
-def test_call_formats_are_shown_without_tags() -> None:
-    for style in ("tag", "tool"):
-        shown = strip_tags(f"Answer {ActionSet(['tap(x, y)', 'wait()'], style).describe()}.")
-        assert shown == (
-            "Answer tap(x, y), wait()." if style == "tag" else "Answer tap(x, y), wait."
-        )
 
 
 def test_the_run_folder_has_the_given_name(monkeypatch, capsys, tmp_path) -> None:

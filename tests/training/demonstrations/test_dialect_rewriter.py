@@ -8,11 +8,7 @@ import pytest
 from agentrl import config as configuration
 from agentrl.actions.dialect import open_dialect
 from agentrl.actions.screen_actions import Tap
-from agentrl.errors import ActionError
 from agentrl.policies.open_encoder import open_encoder
-from agentrl.rollout.environments.load_translator_and_players import open_translator
-from agentrl.rollout.environments.resolved_env import resolve_env
-from agentrl.training.demonstrations.reply_conversion import available_gestures, parse_typed
 from tests.training.demonstrations.test_demonstration_filter import (
     PHONES,
     learnt,
@@ -60,14 +56,3 @@ async def test_what_was_played_in_a_dialect_is_learned_as_it_was_played(
     (written,) = learnt(recorded_by(config, run), tiny_vlm)
     for one, other in zip(samples(episodes[0]), samples(written.episode), strict=True):
         same(one, other)
-
-
-@pytest.mark.parametrize("dialect", ["ui-tars-1.5", "qwen3-vl-mobile-use", "tool"])
-def test_a_person_types_touches_as_always(dialect: str) -> None:
-    env = configuration.load("number_game", [f"env.dialect={dialect}"]).env
-    translator = open_translator(resolve_env(env))
-    reply = parse_typed(translator, "tap(0.25, 0.50)")
-    np.testing.assert_allclose(translator.to_action(reply), [0.25, 0.5], atol=0.001)
-    assert available_gestures(translator) == ["tap"]
-    with pytest.raises(ActionError):
-        parse_typed(translator, "fly")
