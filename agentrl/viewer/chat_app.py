@@ -153,7 +153,7 @@ def _shown(message: Message) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    # Replace tabs, which `sendable` would escape like all control characters.
+    # Replace tabs, which `as_json` would escape like all control characters.
     return text.replace("\t", "    ")
 
 

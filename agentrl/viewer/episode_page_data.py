@@ -1,32 +1,23 @@
-"""Data for the pages: episodes, groups and comparisons as JSON values, and frames."""
+"""Data for the pages: episodes, groups and comparisons as JSON values."""
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import lru_cache
 from typing import Any
-
-import cv2
 
 from agentrl.confidence_intervals import student_estimate
 from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
 from agentrl.replay import RecordedEpisode, Run, Summary
 from agentrl.replay.touch_positions import touch_of
 from agentrl.runs.episode_summary import Filter, at, void_causes
-from agentrl.text import printable
-from agentrl.types import Episode, Image, Turn, transcript_of
+from agentrl.types import Episode, Turn, transcript_of
 
 _MAX_TEXT = 200_000
 """Maximum number of characters of a text sent to a page."""
 SORTS = ("time", "step", "seed", "reward", "turns", "tokens", "seconds")
 EvaluationKey = tuple[Run, str, int]
 """A run, a label and a step."""
-WIDTHS = (96, 192, 384)
-"""Available widths of small images, in pixels."""
-_QUALITY = 80
-_MAX_HEIGHT = 16383
-"""Maximum height of a WebP image, in pixels."""
 
 
 def row(summary: Summary) -> dict[str, Any]:
@@ -245,51 +236,3 @@ def shortened(text: str, max_characters: int = _MAX_TEXT) -> str:
     """Shorten a text to a length that a page can show."""
     more = len(text) - max_characters
     return f"{text[:max_characters]}… ({more:,} more characters)" if more > 0 else text
-
-
-def sendable(value: Any) -> Any:
-    """Make a value valid JSON for a page: escape control characters, convert NaN to a string."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {printable(str(key)): sendable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [sendable(item) for item in value]
-    return printable(value) if isinstance(value, str) else value
-
-
-class FrameImages:
-    """A run's frames, scaled down for lists."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._scaled = lru_cache(maxsize=4096)(self._scale)
-
-    def small(self, frame_id: str, width: int) -> bytes | None:
-        """Return a frame as WebP of at most this width, or None if it is missing or damaged."""
-        try:
-            return self._scaled(frame_id, width)
-        # Exceptions are not cached, as the frame may still be queued for the disk.
-        except LookupError:
-            return None
-
-    def _scale(self, frame_id: str, width: int) -> bytes:
-        if (image := self._run.frame(frame_id)) is None:
-            raise LookupError(frame_id)
-        return webp(image, width)
-
-
-def webp(image: Image, width: int) -> bytes:
-    """Encode an image as WebP, scaled down to a width and the format's maximum height."""
-    height, full_width = image.shape[:2]
-    scale = min(1.0, width / full_width, _MAX_HEIGHT / height)
-    if scale < 1:
-        size = (max(1, round(full_width * scale)), max(1, round(height * scale)))
-        scaled = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-    else:
-        scaled = image
-    done, encoded = cv2.imencode(
-        ".webp", cv2.cvtColor(scaled, cv2.COLOR_RGB2BGR), (cv2.IMWRITE_WEBP_QUALITY, _QUALITY)
-    )
-    assert done, f"cv2 cannot encode {scaled.shape}"
-    return encoded.tobytes()

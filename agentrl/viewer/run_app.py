@@ -23,12 +23,14 @@ from agentrl.viewer import episode_page_data
 from agentrl.viewer.access_control import CHANGES, AccessGuard
 from agentrl.viewer.background_reading import BackgroundReading
 from agentrl.viewer.browser_play import BrowserPlay
-from agentrl.viewer.episode_page_data import WIDTHS, FrameImages, webp
 from agentrl.viewer.episode_search import EpisodeSearch
+from agentrl.viewer.frame_images import WIDTHS, FrameImages, webp
+from agentrl.viewer.metric_charts import MetricCurves
 from agentrl.viewer.metric_history import Axis
 from agentrl.viewer.phone_wall import PhoneWall
-from agentrl.viewer.run_highlights import LastScreens, highlights, log_files, log_tail
-from agentrl.viewer.run_overview import MetricCurves, overview, rows_by_label
+from agentrl.viewer.run_highlights import LastScreens, highlights
+from agentrl.viewer.run_logs import log_files, log_tail
+from agentrl.viewer.run_overview import overview, rows_by_label
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 from agentrl.viewer.web_app import (
     CACHE_FOREVER,

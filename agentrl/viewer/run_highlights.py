@@ -1,19 +1,15 @@
-"""The episodes and logs of a run to look at first."""
+"""The episodes of a run to look at first."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
-from agentrl.files import open_regular
+from agentrl.errors import AgentRLError, EpisodeRemoved
 from agentrl.replay import Run, Summary
-from agentrl.text import quoted
 from agentrl.viewer.episode_page_data import row
 
 _SHOWN = 4
 """Maximum number of best, of worst and of changed episodes."""
 _BEFORE, _AFTER = "before-sampled", "after-sampled"
-_TAIL = 128 << 10
-"""Number of bytes to show at the end of a log."""
 
 
 class LastScreens:
@@ -91,33 +87,3 @@ def _latest(episodes: Sequence[Summary]) -> list[Summary]:
         return []
     last = played[-1]
     return [one for one in played if (one.label, one.step) == (last.label, last.step)]
-
-
-def log_files(run: Run) -> list[dict[str, Any]]:
-    """Return the `name` and `bytes` of logs of a run's engines, workers and phones.
-
-    Includes only regular files with a printable name, without links out of the run's folder.
-    """
-    own = run.path.resolve()
-    files = [
-        file
-        for file in sorted(run.path.glob("logs/[!.]*.log"))
-        if file.name.isprintable() and file.is_file() and file.resolve().is_relative_to(own)
-    ]
-    return [{"name": file.name, "bytes": file.stat().st_size} for file in files]
-
-
-def log_tail(run: Run, name: str) -> str:
-    """Return the end of a log.
-
-    Raises:
-        ConfigError: the log does not exist.
-    """
-    if name not in {found["name"] for found in log_files(run)}:
-        raise ConfigError(f"{run.name} has no log {quoted(name)}")
-    with open(run.path / "logs" / name, "rb", opener=open_regular) as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - _TAIL))
-        text = file.read().decode(errors="replace")
-    # The first line is incomplete, so leave it out.
-    return text if size <= _TAIL else text.partition("\n")[2]

@@ -1,6 +1,7 @@
 """The parts of every web application of the viewer: static files, errors, JSON answers."""
 
 import json
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -15,8 +16,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
 from agentrl.errors import AgentRLError, ConfigError, DeviceError
-from agentrl.text import known_names, quoted
-from agentrl.viewer import episode_page_data
+from agentrl.text import known_names, printable, quoted
 from agentrl.viewer.access_control import AccessGuard, TokenMissing, guard_requests
 from agentrl.viewer.background_reading import StillReading
 
@@ -151,9 +151,18 @@ def _status_of(error: AgentRLError) -> int:
 def as_json(value: Any, status: int = 200) -> Response:
     """Return a response with JSON values."""
     return Response(
-        json.dumps(
-            episode_page_data.sendable(value), ensure_ascii=False, separators=(",", ":")
-        ).encode(),
+        json.dumps(_sendable(value), ensure_ascii=False, separators=(",", ":")).encode(),
         status_code=status,
         media_type="application/json",
     )
+
+
+def _sendable(value: Any) -> Any:
+    """Make a value valid JSON for a page: escape control characters, convert NaN to a string."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {printable(str(key)): _sendable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_sendable(item) for item in value]
+    return printable(value) if isinstance(value, str) else value

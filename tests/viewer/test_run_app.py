@@ -33,7 +33,7 @@ from agentrl.replay.run_reader import Run
 from agentrl.runs.run_paths import episode_file, pack_file
 from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.access_control import AccessGuard
-from agentrl.viewer.episode_page_data import webp
+from agentrl.viewer.frame_images import webp
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 from agentrl.viewer.viewer_server import DEFAULT_PORT, ViewerServer
 from tests.replay.episodes import episode, scored, screen, turn

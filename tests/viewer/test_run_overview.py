@@ -8,9 +8,10 @@ from agentrl import replay
 from agentrl.files import lock_folder
 from agentrl.replay.recorder import Recorder
 from agentrl.viewer.export.run_report import report
+from agentrl.viewer.metric_charts import MetricCurves
 from agentrl.viewer.metric_history import MetricHistory
 from agentrl.viewer.run_highlights import LastScreens, highlights
-from agentrl.viewer.run_overview import MetricCurves, audits, overview
+from agentrl.viewer.run_overview import audits, overview
 from tests.viewer import runs
 
 

@@ -23,8 +23,8 @@ from agentrl.viewer.episode_page_data import (
     shared_state_counts,
     shortened,
     turns_of,
-    webp,
 )
+from agentrl.viewer.frame_images import webp
 
 _WIDEST = 480
 """Maximum width of a screen in pixels; the page shows screens about 280 pixels wide."""

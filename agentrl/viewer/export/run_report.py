@@ -12,7 +12,8 @@ from agentrl.errors import ConfigError
 from agentrl.replay import Run, Summary
 from agentrl.types import Episode, without_placeholders
 from agentrl.viewer.export.html_pages import EmbeddedFrames, render
-from agentrl.viewer.run_overview import Chart, Curve, MetricCurves, overview
+from agentrl.viewer.metric_charts import Chart, Curve, MetricCurves
+from agentrl.viewer.run_overview import overview
 
 _Row = dict[str, Any]
 _WIDEST = 200
