@@ -30,7 +30,8 @@ import agentrl
 from agentrl.check.support.sample_steps import sample_turn, scored_episode
 from agentrl.config import RolloutConfig, sampler_defaults
 from agentrl.envs.sokoban.board import CHARACTERS
-from agentrl.training.sampling.task_sampler import PlayedTask, TaskSampler, TaskSet, load_sampler
+from agentrl.training.sampling.task_pool import TaskSet
+from agentrl.training.sampling.task_sampler import PlayedTask, TaskSampler, load_sampler
 
 LEVELS: dict[str, dict[str, Any]] = {
     "1 move": {"min_moves": 1, "max_moves": 1},

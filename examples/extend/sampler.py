@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from agentrl.config import SamplerConfig
-from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, TaskSampler
+from agentrl.training.sampling.task_pool import GroupTask
+from agentrl.training.sampling.task_sampler import PlayedTask, TaskSampler
 
 
 class Staircase(TaskSampler):

@@ -14,10 +14,10 @@ from agentrl import config as configuration
 from agentrl.check.extension_catalog import reference
 from agentrl.check.support.sample_steps import sample_turn, scored_episode
 from agentrl.config import RolloutConfig, SamplerConfig
+from agentrl.training.sampling.task_pool import TaskSet
 from agentrl.training.sampling.task_sampler import (
     PlayedTask,
     TaskSampler,
-    TaskSet,
     chosen_tasks,
     load_sampler,
 )

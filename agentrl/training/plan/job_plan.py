@@ -35,7 +35,8 @@ from agentrl.training.plan.model_checks import (
     check_replay,
 )
 from agentrl.training.plan.trial_episodes import check_rewards, load_and_check_rewards
-from agentrl.training.sampling.task_sampler import TaskSet, load_sampler, task_sets
+from agentrl.training.sampling.task_pool import TaskSet, task_sets
+from agentrl.training.sampling.task_sampler import load_sampler
 
 log = logging.getLogger(__name__)
 

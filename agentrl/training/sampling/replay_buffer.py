@@ -23,7 +23,7 @@ import numpy as np
 
 from agentrl.files import atomic_replace
 from agentrl.replay.episode_encoding import from_json, to_json
-from agentrl.training.sampling.task_sampler import GroupTask
+from agentrl.training.sampling.task_pool import GroupTask
 from agentrl.types import Image, ScoredEpisode, Turn
 
 log = logging.getLogger(__name__)

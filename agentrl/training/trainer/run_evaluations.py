@@ -14,7 +14,8 @@ from agentrl.training.evaluation.held_out import Evaluation, play_held_out
 from agentrl.training.monitoring.run_stages import RunStages
 from agentrl.training.monitoring.training_health import invalid_replies_warning
 from agentrl.training.plan.job_plan import JobPlan
-from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask
+from agentrl.training.sampling.task_pool import GroupTask
+from agentrl.training.sampling.task_sampler import PlayedTask
 from agentrl.types import ScoredEpisode
 
 log = logging.getLogger(__name__)

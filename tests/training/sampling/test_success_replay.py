@@ -19,7 +19,8 @@ from agentrl.training.batching.episode_splitting import split_into_sequences
 from agentrl.training.learner.micro_batches import single_batch
 from agentrl.training.plan.job_plan import check_scripted_play
 from agentrl.training.sampling.replay_buffer import ReplayBuffer
-from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, TaskSet, load_sampler
+from agentrl.training.sampling.task_pool import GroupTask, TaskSet
+from agentrl.training.sampling.task_sampler import PlayedTask, load_sampler
 from agentrl.training.trainer.training_samples import build_training_samples
 from agentrl.types import ScoredEpisode
 from tests.training.episodes import play

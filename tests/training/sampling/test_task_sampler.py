@@ -19,15 +19,8 @@ from agentrl.errors import ConfigError
 from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.training.env_seeds import first_training_seed
 from agentrl.training.sampling.samplers.solve_rate import _signal
-from agentrl.training.sampling.task_sampler import (
-    GroupTask,
-    PlayedTask,
-    TaskPool,
-    TaskSet,
-    chosen_tasks,
-    load_sampler,
-    task_sets,
-)
+from agentrl.training.sampling.task_pool import GroupTask, TaskPool, TaskSet, task_sets
+from agentrl.training.sampling.task_sampler import PlayedTask, chosen_tasks, load_sampler
 
 MIXED = (
     TaskSet(env="rows", weight=0.6, count=5),

@@ -16,7 +16,8 @@ from agentrl.config import Config
 from agentrl.errors import WorldError
 from agentrl.rollout.collector import CollectionProgress
 from agentrl.training.env_seeds import training_seeds
-from agentrl.training.sampling.task_sampler import TaskSet, load_sampler
+from agentrl.training.sampling.task_pool import TaskSet
+from agentrl.training.sampling.task_sampler import load_sampler
 from agentrl.training.trainer import train
 from agentrl.training.trainer.step_rollouts import RolloutPrefetcher, StepCollector
 from tests.training.episodes import play

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from agentrl.config import SamplerConfig
 from agentrl.config.bounds import PositiveFloat
 from agentrl.errors import ConfigError
-from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, TaskSampler
+from agentrl.training.sampling.task_pool import GroupTask
+from agentrl.training.sampling.task_sampler import PlayedTask, TaskSampler
 
 _FORGOTTEN = 1e-3
 """Decayed number of episodes below which a task's counts are dropped."""

@@ -15,7 +15,8 @@ from agentrl.errors import ConfigError
 from agentrl.extension_points import SAMPLER
 from agentrl.text import did_you_mean
 from agentrl.training.sampling.replay_buffer import ReplayBuffer
-from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, TaskPool, TaskSampler
+from agentrl.training.sampling.task_pool import GroupTask, TaskPool
+from agentrl.training.sampling.task_sampler import PlayedTask, TaskSampler
 from agentrl.types import ScoredEpisode
 
 _MB = 1_000_000

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from agentrl.training.sampling.task_sampler import GroupTask, TaskSampler
+from agentrl.training.sampling.task_pool import GroupTask
+from agentrl.training.sampling.task_sampler import TaskSampler
 
 
 class Uniform(TaskSampler):
