@@ -137,7 +137,7 @@ def test_actors_share_phones_without_the_app(
 @pytest.fixture
 def short_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """The virtual phone's own video does not know what Chromium shows: it is soon given up."""
-    monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
+    monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 1.0)
 
 
 def test_the_doctor_tests_a_phone_without_the_app_on_a_page(
