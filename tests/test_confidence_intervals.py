@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from agentrl.confidence_intervals import (
+    GroupSums,
     estimate,
     ks_of,
     pass_at_k,
@@ -122,3 +123,30 @@ def test_wilson_interval_contains_the_share_and_is_symmetric(of, share):
     assert successes / of - 1e-12 <= high <= 1
     other = wilson_interval(of - successes, of)
     assert math.isclose(low, 1 - other[1], abs_tol=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.2])
+@pytest.mark.parametrize("siblings", ["alike", "partly alike", "independent", "few failures"])
+def test_intervals_of_siblings_cover_the_true_share(siblings, share):
+    rng, shape = np.random.default_rng(0), (3000, 125)
+    of, wrong = np.full(shape, 8), rng.binomial(8, share, shape)
+    if siblings == "partly alike":
+        wrong = rng.binomial(8, rng.beta(2 * share, 2 - 2 * share, shape))
+    elif siblings != "independent":
+        of = of if siblings == "alike" else rng.binomial(8, rng.random(shape))
+        wrong = of * (rng.random(shape) < share)
+    sums = zip(
+        (of > 0).sum(1), (wrong > 0).sum(1), wrong.sum(1), of.sum(1), (wrong**2).sum(1),
+        (wrong * of).sum(1), (of**2).sum(1), strict=True,
+    )  # fmt: skip
+    found = [GroupSums(*map(int, one)).share() for one in sums]
+    covered = np.mean([one.low <= share <= one.high for one in found])
+    assert 0.93 <= covered <= 0.97
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "of"), [(0, 20), (1, 29), (15, 148), (81, 263), (263, 263)])
+def test_the_interval_of_groups_of_one_is_scipys_wilson_interval(count, of):
+    found = GroupSums.of_groups([(int(n < count), 1) for n in range(of)]).share()
+    theirs = stats.binomtest(count, of).proportion_ci(method="wilson")
+    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=1e-6)

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from agentrl.confidence_intervals import GroupSums, Share
 from agentrl.errors import ConfigError, RewardError
 from agentrl.files import write_json
 from agentrl.replay import RecordedEpisode, Run
-from agentrl.rollout.grouped_proportion import GroupSums, Share
 from agentrl.rollout.rescoring import check_recorded
 from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
 from agentrl.runs.episode_summary import Summary, is_success

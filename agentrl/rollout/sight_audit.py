@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from agentrl.confidence_intervals import GroupSums
 from agentrl.devices.vision.vision_audit import VisionAudit
 from agentrl.errors import ConfigError
 from agentrl.replay import RecordedEpisode, Run
-from agentrl.rollout.grouped_proportion import GroupSums
 from agentrl.rollout.reward_audit import MAX_CASES, AuditReport, with_last_frames
 from agentrl.types import Episode
 

@@ -3,13 +3,11 @@
 import json
 import re
 
-import numpy as np
 import pytest
 
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.grouped_proportion import GroupSums
 from agentrl.rollout.reward_audit import Comparison, report_on
 from agentrl.text import hash_fraction
 from agentrl.types import Outcome, ScoredEpisode
@@ -118,34 +116,6 @@ def test_planted_errors_of_ten_percent_are_measured(run, planted, capsys):
     assert len(report["cases"]) == accepts + rejects
     assert {case["kind"] for case in report["cases"]} == {"false accept", "false reject"}
     assert json.loads(next((run / "audits").glob("*planted*.json")).read_text()) == report
-
-
-@pytest.mark.parametrize("share", [0.02, 0.05, 0.2])
-@pytest.mark.parametrize("siblings", ["alike", "partly alike", "independent", "few failures"])
-def test_intervals_of_siblings_cover_the_true_share(siblings, share):
-    rng, shape = np.random.default_rng(0), (3000, 125)
-    of, wrong = np.full(shape, 8), rng.binomial(8, share, shape)
-    if siblings == "partly alike":
-        wrong = rng.binomial(8, rng.beta(2 * share, 2 - 2 * share, shape))
-    elif siblings != "independent":
-        of = of if siblings == "alike" else rng.binomial(8, rng.random(shape))
-        wrong = of * (rng.random(shape) < share)
-    sums = zip(
-        (of > 0).sum(1), (wrong > 0).sum(1), wrong.sum(1), of.sum(1), (wrong**2).sum(1),
-        (wrong * of).sum(1), (of**2).sum(1), strict=True,
-    )  # fmt: skip
-    found = [GroupSums(*map(int, one)).share() for one in sums]
-    covered = np.mean([one.low <= share <= one.high for one in found])
-    assert 0.93 <= covered <= 0.97
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("count", "of"), [(0, 20), (1, 29), (15, 148), (81, 263), (263, 263)])
-def test_intervals_are_those_of_scipy(count, of):
-    stats = pytest.importorskip("scipy.stats")
-    found = GroupSums.of_groups([(int(n < count), 1) for n in range(of)]).share()
-    theirs = stats.binomtest(count, of).proportion_ci(method="wilson")
-    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
 
 
 def test_what_was_recorded_needs_no_function(run, capsys):

@@ -19,8 +19,8 @@ from agentrl.errors import ConfigError
 from agentrl.text import one_line, pluralize, printable
 
 if TYPE_CHECKING:
+    from agentrl.confidence_intervals import Share
     from agentrl.replay import Filter
-    from agentrl.rollout.grouped_proportion import Share
     from agentrl.rollout.reward_audit import AuditReport, Comparison
 
 _JudgeOption = Annotated[

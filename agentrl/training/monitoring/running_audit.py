@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+from agentrl.confidence_intervals import GroupSums, Share
 from agentrl.config import RewardAuditConfig
 from agentrl.errors import UnreliableReward
-from agentrl.rollout.grouped_proportion import GroupSums, Share
 from agentrl.rollout.reward_audit import (
     MAX_CASES,
     AuditReport,
