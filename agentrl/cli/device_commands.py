@@ -507,7 +507,7 @@ def _table(server: "AdbServer", known: Mapping[str, str]) -> Table:
 def _about(server: "AdbServer", serial: str, seen: dict[str, str]) -> list[str]:
     from agentrl.devices.adb_phone import AdbPhone
     from agentrl.devices.guard.foreground import WINDOW, parse_front_package
-    from agentrl.devices.readiness import BATTERY, BatteryReading
+    from agentrl.devices.phone_battery import BATTERY, BatteryReading
 
     with closing(AdbPhone(server, serial)) as phone:
         # Run all commands in one round trip, because each round trip is slow over Wi-Fi.

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from agentrl import devices
-from agentrl.devices.readiness import BatteryReading
+from agentrl.devices.phone_battery import BatteryReading
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.replay.live_phone_states import read_live_phones
 from agentrl.replay.run_reader import Run

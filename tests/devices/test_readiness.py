@@ -9,7 +9,7 @@ from agentrl.devices import Deadlines, Device, PoolOptions, Tap, open_device, op
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.app_commands import has_package
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.readiness import BatteryWatch
+from agentrl.devices.phone_battery import BatteryWatch
 from agentrl.errors import AppNotInFront, CaptureError, DeviceError, DeviceTimeout, NoDevice
 
 pytestmark = pytest.mark.adb

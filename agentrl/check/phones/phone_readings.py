@@ -9,14 +9,8 @@ from agentrl.devices.capture.phone_screen import DISPLAY, orientation_in
 from agentrl.devices.device import CommandResult
 from agentrl.devices.guard.foreground import WINDOW, parse_front_package
 from agentrl.devices.input.input_commands import ADB_KEYBOARD
-from agentrl.devices.readiness import (
-    BATTERY,
-    POLICY,
-    POWER,
-    BatteryReading,
-    is_awake,
-    is_locked,
-)
+from agentrl.devices.phone_battery import BATTERY, BatteryReading
+from agentrl.devices.readiness import POLICY, POWER, is_awake, is_locked
 
 _LEAST_BATTERY = 20
 _LEAST_MB = 500

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from agentrl.devices.adb import AdbServer
+from agentrl.devices.phone_battery import BatteryWatch
 from agentrl.devices.pool.connection_routes import ConnectionRoutes, DeviceTracker
 from agentrl.devices.pool.lease import Borrower, LeasableDevice, LeasedDevice, LeaseEnd, LeaseGrant
 from agentrl.devices.pool.lease_ledger import DeviceStats, LeaseLedger, PhoneAvailability
 from agentrl.devices.pool.phones_in_use import PhonesInUse
 from agentrl.devices.pool.recovery import RecoveryLadder
-from agentrl.devices.readiness import BatteryWatch
 from agentrl.errors import BatteryError, ConfigError, DeviceError, NoDevice, PoolEmpty
 from agentrl.event_loop import BackgroundTasks
 
