@@ -39,7 +39,7 @@ from agentrl.config import Config, ModelConfig
 from agentrl.devices.adb import find_adb
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture.screencap import RawCapture
-from agentrl.devices.screen_regions import ScreenComparison
+from agentrl.devices.screen_comparison import ScreenComparison
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine

@@ -1,11 +1,8 @@
-"""Regions of a screen in [0, 1] and in pixels, and comparing screenshots."""
+"""Regions of a screen, in [0, 1] and in pixels."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from agentrl.types import Image
 
@@ -15,10 +12,6 @@ WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 
 STATUS_BAR = 1 / 26
 """Height of the status bar with its clock, as a fraction of the screen."""
-_TOLERANCE = 8
-"""Largest channel difference that still counts as equal."""
-_BAND = 128
-"""Number of rows per comparison, which stops at the first band that differs."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -40,52 +33,6 @@ class ScreenRegion:
         return self.left + x * wide, self.top + y * tall
 
 
-class ScreenComparison:
-    """Compares screenshots of one screen, ignoring some regions."""
-
-    def __init__(self, mask_top: float = 0.0, ignore: Sequence[Box] = ()) -> None:
-        """Set the regions to ignore.
-
-        Args:
-            mask_top: fraction of the height to ignore at the top: the status bar with its clock.
-            ignore: regions to ignore.
-
-        Raises:
-            ValueError: a region is invalid.
-        """
-        for box in ignore:
-            _checked(box)
-        self.mask_top = mask_top
-        self._ignore = tuple(ignore)
-        self._mask: NDArray[np.uint8] | None = None
-
-    def matches(self, one: Image, other: Image) -> bool:
-        """Return whether two screenshots are equal outside the ignored regions, up to noise."""
-        if one is other:  # captures return the same array while nothing changes
-            return True
-        if one.shape != other.shape:
-            return False
-        mask = self._mask_for(one)
-        bands = range(round(one.shape[0] * self.mask_top), one.shape[0], _BAND)
-        for rows in (slice(top, top + _BAND) for top in bands):
-            shown = None if mask is None else mask[rows]
-            if cv2.norm(one[rows], other[rows], cv2.NORM_INF, shown) > _TOLERANCE:
-                return False
-        return True
-
-    def _mask_for(self, picture: Image) -> "NDArray[np.uint8] | None":
-        if not self._ignore:
-            return None
-        height, width = picture.shape[:2]
-        if self._mask is None or self._mask.shape != (height, width):
-            self._mask = np.full((height, width), 255, np.uint8)
-            # Round outward, because a partly ignored pixel may change with the ignored part.
-            for left, top, right, bottom in self._ignore:
-                rows = slice(int(top * height), int(np.ceil(bottom * height)))
-                self._mask[rows, int(left * width) : int(np.ceil(right * width))] = 0
-        return self._mask
-
-
 def check_frame(frame: Image) -> None:
     """Raise ValueError unless a frame is uint8[H, W, 3] with at least one pixel."""
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8:
@@ -98,7 +45,7 @@ def check_frame(frame: Image) -> None:
 def box_to_pixels(frame: Image, box: Box) -> tuple[int, int, int, int]:
     """Return a box's left, top, right and bottom in pixels; it contains at least one pixel."""
     check_frame(frame)
-    left, top, right, bottom = _checked(box)
+    left, top, right, bottom = checked_box(box)
     height, width = frame.shape[:2]
     x, y = min(round(left * width), width - 1), min(round(top * height), height - 1)
     return x, y, max(round(right * width), x + 1), max(round(bottom * height), y + 1)
@@ -131,7 +78,8 @@ def iou(one: Box, other: Box) -> float:
     return wide * high / (both - wide * high)
 
 
-def _checked(box: Box) -> Box:
+def checked_box(box: Box) -> Box:
+    """Return a box; raise ValueError if it is invalid."""
     left, top, right, bottom = box
     if not (0 <= left <= right <= 1 and 0 <= top <= bottom <= 1):
         raise ValueError(f"{box} is not a box; expected left, top, right and bottom in [0, 1]")

@@ -13,7 +13,8 @@ from agentrl.devices.guard.exit_attribution import ExitCause, ExitEvidence, attr
 from agentrl.devices.guard.foreground import LOOK_AGAIN_S, foreign_window, is_allowed
 from agentrl.devices.input.settle import Settled, act_and_settle
 from agentrl.devices.readiness import why_dark
-from agentrl.devices.screen_regions import STATUS_BAR, ScreenComparison
+from agentrl.devices.screen_comparison import ScreenComparison
+from agentrl.devices.screen_regions import STATUS_BAR
 from agentrl.errors import AppLeft, AppNotInFront, CaptureError, DeviceTimeout, ScreenRotated
 from agentrl.types import Image
 

@@ -23,7 +23,8 @@ from typing import Any
 
 from agentrl.actions.screen_actions import Action, Wait, touches_nothing
 from agentrl.devices.device import AppState, Device
-from agentrl.devices.screen_regions import STATUS_BAR, Box, ScreenComparison
+from agentrl.devices.screen_comparison import ScreenComparison
+from agentrl.devices.screen_regions import STATUS_BAR, Box
 from agentrl.errors import CaptureError, DeviceTimeout
 from agentrl.types import Image
 

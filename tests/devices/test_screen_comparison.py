@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from agentrl.devices.screen_regions import Box, ScreenComparison
+from agentrl.devices.screen_comparison import ScreenComparison
+from agentrl.devices.screen_regions import Box
 from agentrl.types import Image
 
 
