@@ -12,7 +12,7 @@ from agentrl.check.support.virtual_probe_phone import probe_phone, set_fault
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import Capture
-from agentrl.devices.capture.capture_method import images_match
+from agentrl.devices.capture.picture_checks import images_match
 from agentrl.devices.capture.screencap import RawCapture
 from agentrl.errors import DeviceError
 from agentrl.types import Image

@@ -4,6 +4,7 @@ None of them ever returns a picture that is all black, truncated or of the wrong
 CaptureError instead.
 """
 
-from agentrl.devices.capture.capture_method import Capture, StreamingCapture, check_lit
+from agentrl.devices.capture.capture_method import Capture, StreamingCapture
+from agentrl.devices.capture.picture_checks import check_lit
 
 __all__ = ["Capture", "StreamingCapture", "check_lit"]

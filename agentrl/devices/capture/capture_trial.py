@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
-from agentrl.devices.capture.capture_method import Capture, StreamingCapture, images_match
+from agentrl.devices.capture.capture_method import Capture, StreamingCapture
+from agentrl.devices.capture.picture_checks import images_match
 from agentrl.devices.capture.screencap import PngCapture, RawCapture
 from agentrl.errors import CaptureError, DeviceError
 from agentrl.types import Image

@@ -8,14 +8,8 @@ import numpy as np
 
 from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
-from agentrl.devices.capture.capture_method import (
-    Capture,
-    LastPicture,
-    check_lit,
-    check_sides,
-    cut_off,
-    no_frame,
-)
+from agentrl.devices.capture.capture_method import Capture, LastPicture
+from agentrl.devices.capture.picture_checks import check_lit, check_sides, cut_off, no_frame
 from agentrl.errors import CaptureError
 from agentrl.types import Image
 

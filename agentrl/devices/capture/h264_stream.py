@@ -24,12 +24,8 @@ import numpy as np
 from agentrl import extras
 from agentrl.devices.adb.adb_socket import AdbSocket, Deadline, to_device_error
 from agentrl.devices.adb.device_transport import FAILURES, DeviceTransport
-from agentrl.devices.capture.capture_method import (
-    StreamingCapture,
-    block_difference,
-    check_lit,
-    images_match,
-)
+from agentrl.devices.capture.capture_method import StreamingCapture
+from agentrl.devices.capture.picture_checks import block_difference, check_lit, images_match
 from agentrl.devices.capture.screencap import RawCapture
 from agentrl.errors import CaptureError, ConfigError, DeviceError
 from agentrl.types import Image

@@ -8,7 +8,7 @@ import pytest
 from agentrl.devices import Device, Tap, act_and_settle, open_device
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import h264_stream, screencap
-from agentrl.devices.capture.capture_method import images_match
+from agentrl.devices.capture.picture_checks import images_match
 from agentrl.errors import CaptureError, DeviceError
 
 pytestmark = pytest.mark.adb

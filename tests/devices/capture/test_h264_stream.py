@@ -17,9 +17,9 @@ from agentrl.devices import open_device
 from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture import h264_stream
-from agentrl.devices.capture.capture_method import images_match
 from agentrl.devices.capture.capture_trial import measure_lag_s
 from agentrl.devices.capture.h264_stream import H264Decoder, StreamCapture, rgb
+from agentrl.devices.capture.picture_checks import images_match
 from agentrl.errors import CaptureError, ConfigError, DeviceTimeout
 from agentrl.types import Image
 
