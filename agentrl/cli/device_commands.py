@@ -229,7 +229,7 @@ def watch(
 
     Example: agentrl devices watch --seconds 60
     """
-    from agentrl.devices.pool.connection_routes import track_devices
+    from agentrl.devices.pool.device_tracker import track_devices
 
     end = None if seconds is None else time.monotonic() + seconds
     before: dict[str, str] = {}

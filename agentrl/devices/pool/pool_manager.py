@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.phone_battery import BatteryWatch
-from agentrl.devices.pool.connection_routes import ConnectionRoutes, DeviceTracker
+from agentrl.devices.pool.connection_routes import ConnectionRoutes
+from agentrl.devices.pool.device_tracker import DeviceTracker
 from agentrl.devices.pool.lease import Borrower, LeasableDevice, LeasedDevice, LeaseEnd, LeaseGrant
 from agentrl.devices.pool.lease_ledger import DeviceStats, LeaseLedger, PhoneAvailability
 from agentrl.devices.pool.phones_in_use import PhonesInUse
