@@ -9,7 +9,7 @@ from dataclasses import replace
 from agentrl.actions.screen_actions import Action, Done, Key, Type, Wait
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.adb_shells import CommandShell, OneShotShell, PersistentShell
-from agentrl.devices.adb.adb_socket import AdbRefused, Deadline
+from agentrl.devices.adb.adb_socket import AdbRefused
 from agentrl.devices.adb.app_commands import (
     package_name,
     parse_counted_state,
@@ -17,6 +17,7 @@ from agentrl.devices.adb.app_commands import (
     read_state_command,
     start_command,
 )
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.adb.shell_script import Command, Snippet, claim_command, quote_command
 from agentrl.devices.capture.phone_screen import PhoneScreen

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import Capture, StreamingCapture

@@ -12,7 +12,7 @@ import io
 import numpy as np
 from PIL import Image as Pillow
 
-from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture import Capture, check_lit
 from agentrl.errors import CaptureError

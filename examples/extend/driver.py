@@ -9,7 +9,8 @@ rest: requests, deadlines, reading, typed errors and shells.
 
 import socket
 
-from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline, connect_tcp
+from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, connect_tcp
+from agentrl.devices.adb.deadline import Deadline
 
 
 class PlainDriver(AdbSocket):

@@ -9,7 +9,7 @@ import numpy as np
 from agentrl.actions.screen_actions import Tap
 from agentrl.check.extension_catalog import reference
 from agentrl.check.support.virtual_probe_phone import probe_phone, set_fault
-from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import Capture
 from agentrl.devices.capture.picture_checks import images_match

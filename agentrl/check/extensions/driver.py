@@ -12,7 +12,8 @@ from agentrl.check.extension_catalog import reference
 from agentrl.check.support.virtual_probe_phone import PACKAGE, probe_phone
 from agentrl.child_process import free_port
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline
+from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import DeviceOffline

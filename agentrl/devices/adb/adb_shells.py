@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from typing import Protocol
 
-from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
+from agentrl.devices.adb.adb_socket import AdbSocket
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.device_transport import FAILURES, DeviceTransport
 from agentrl.devices.adb.shell_script import (
     BytesResult,

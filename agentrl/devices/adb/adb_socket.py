@@ -8,41 +8,16 @@ which takes 150 ms per frame.
 import contextlib
 import select
 import socket
-import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TypeVar
 
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.errors import DeviceError, DeviceTimeout
-
-T = TypeVar("T")
 
 _CHUNK = 1 << 18
 """Maximum number of bytes per receive call."""
 _LONGEST_REQUEST = 0xFFFF
 _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 """TCP_QUICKACK exists only on Linux."""
-
-
-class Deadline:
-    """The time by which every wait in a call must end."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._end = time.monotonic() + seconds
-
-    def left_s(self) -> float:
-        """Return the remaining seconds, more than 0; raise TimeoutError if none are left."""
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        return left
-
-    @property
-    def has_passed(self) -> bool:
-        """Whether no time is left."""
-        return time.monotonic() >= self._end
 
 
 class AdbRefused(Exception):
@@ -178,27 +153,6 @@ def connect_tcp(host: str, port: int, deadline: Deadline) -> socket.socket:
         raise OSError(f"unknown host {host!r}: {error}") from error
     raw_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return raw_socket
-
-
-def run_with_deadline(deadline: Deadline, call: Callable[[], T]) -> T:
-    """Run a call that has no timeout in a thread, which is abandoned at the deadline."""
-    done: list[tuple[T | None, BaseException | None]] = []
-
-    def work() -> None:
-        try:
-            done.append((call(), None))
-        except BaseException as error:
-            done.append((None, error))
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(deadline.left_s())
-    if not done:
-        raise TimeoutError
-    result, error = done[0]
-    if error is not None:
-        raise error
-    return result  # type: ignore[return-value]
 
 
 def to_device_error(error: Exception, what: str, seconds: float) -> DeviceError:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from agentrl.devices.adb.adb_server import AdbServer
-from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline, to_device_error
+from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, to_device_error
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.errors import DeviceError, DeviceOffline
 
 log = logging.getLogger(__name__)

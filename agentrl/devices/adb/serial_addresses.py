@@ -5,7 +5,8 @@ import re
 import socket
 from collections.abc import Collection
 
-from agentrl.devices.adb.adb_socket import Deadline, run_with_deadline, to_device_error
+from agentrl.devices.adb.adb_socket import to_device_error
+from agentrl.devices.adb.deadline import Deadline, run_with_deadline
 from agentrl.errors import ConfigError
 
 _MDNS_NAME = re.compile(r"\S.*\._adb(-tls-connect)?\._tcp\.?")

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import xxhash
 
-from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.adb.shell_script import Snippet
 from agentrl.types import Image

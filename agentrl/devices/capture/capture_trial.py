@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.capture_method import Capture, StreamingCapture
 from agentrl.devices.capture.picture_checks import images_match

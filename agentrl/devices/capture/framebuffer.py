@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
+from agentrl.devices.adb.adb_socket import AdbSocket
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.capture_method import Capture, LastPicture
 from agentrl.devices.capture.picture_checks import check_lit, check_sides, cut_off, no_frame

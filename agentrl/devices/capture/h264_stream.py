@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from agentrl import extras
-from agentrl.devices.adb.adb_socket import AdbSocket, Deadline, to_device_error
+from agentrl.devices.adb.adb_socket import AdbSocket, to_device_error
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.device_transport import FAILURES, DeviceTransport
 from agentrl.devices.capture.capture_method import StreamingCapture
 from agentrl.devices.capture.picture_checks import block_difference, check_lit, images_match

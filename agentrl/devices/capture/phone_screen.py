@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from agentrl.devices.adb.adb_shells import CommandShell, PersistentShell
-from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.adb.shell_script import BytesResult, Command, text_results
 from agentrl.devices.capture.capture_method import Capture

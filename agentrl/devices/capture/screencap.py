@@ -10,7 +10,8 @@ import zlib
 import cv2
 import numpy as np
 
-from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
+from agentrl.devices.adb.adb_socket import AdbSocket
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.adb.shell_script import Snippet
 from agentrl.devices.capture.capture_method import Capture, LastPicture

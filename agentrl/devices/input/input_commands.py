@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from agentrl.actions.screen_actions import Drag, Key, LongPress, Swipe, Tap
-from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.device import CommandResult
 from agentrl.errors import DeviceError

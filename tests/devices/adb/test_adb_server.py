@@ -14,7 +14,7 @@ from agentrl.check import installation
 from agentrl.child_process import free_port
 from agentrl.devices import check_source, open_device, open_source
 from agentrl.devices.adb import AdbServer, find_adb
-from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.serial_addresses import check_address
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout

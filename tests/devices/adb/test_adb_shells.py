@@ -7,7 +7,7 @@ import pytest
 
 from agentrl.devices import CommandResult
 from agentrl.devices.adb.adb_shells import packets
-from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.shell_script import Gate, ShellScript, quote_command, text_results
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import DeviceError, DeviceTimeout

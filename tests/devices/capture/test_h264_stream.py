@@ -14,7 +14,8 @@ import pytest
 from av.video.codeccontext import VideoCodecContext
 
 from agentrl.devices import open_device
-from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
+from agentrl.devices.adb.adb_socket import AdbSocket
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture import h264_stream
 from agentrl.devices.capture.capture_trial import measure_lag_s

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agentrl.actions.screen_actions import OpenApp
 from agentrl.devices import CommandResult, Drag, Key, LongPress, Swipe, Tap
-from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.input.input_commands import (
     ADB_KEYBOARD,

@@ -12,7 +12,7 @@ import pytest
 from agentrl.child_process import free_port
 from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_source
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.pool.connection_routes import group_by_phone
 from agentrl.devices.pool.lease import LeasableDevice

@@ -20,7 +20,7 @@ from agentrl.devices import (
     open_source,
 )
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.devices.pool.pool_manager import PoolManager

@@ -5,7 +5,8 @@ import socket
 from adbutils import AdbConnection
 from adbutils.errors import AdbError
 
-from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline, connect_tcp
+from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, connect_tcp
+from agentrl.devices.adb.deadline import Deadline
 
 
 class AdbutilsSocket(AdbSocket, AdbConnection):  # type: ignore[misc]

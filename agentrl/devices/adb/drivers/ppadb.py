@@ -4,7 +4,8 @@ import re
 import socket
 import struct
 
-from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline
+from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket
+from agentrl.devices.adb.deadline import Deadline
 from agentrl.errors import ConfigError
 
 try:
