@@ -18,7 +18,7 @@ from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.judge import RUBRIC, Judge
 from agentrl.rollout.nodes.job_files import free_texts, local_folders
 from agentrl.rollout.rewards.loaded_reward import load_rewards
-from agentrl.rollout.rewards.other_trainer_signatures import RewardSpec
+from agentrl.rollout.rewards.reward_calls import RewardSpec
 from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
 from agentrl.types import Episode, Message, Outcome
 from tests.policies.completions_server import ok, refusal, reply, serving

@@ -8,8 +8,7 @@ from agentrl.rewards import math_verify_process, maths
 from agentrl.rewards.length import soft_punishment
 from agentrl.rewards.math_verify_process import Verifier
 from agentrl.rollout.rewards.loaded_reward import load_rewards
-from agentrl.rollout.rewards.other_trainer_signatures import RewardSpec
-from agentrl.rollout.rewards.reward_calls import inputs_of
+from agentrl.rollout.rewards.reward_calls import RewardSpec, inputs_of
 from agentrl.rollout.rewards.scoring import RewardFunctions
 from tests.rollout.rewards.test_reward_calls import answered
 

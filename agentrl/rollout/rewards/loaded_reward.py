@@ -10,7 +10,6 @@ from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import REWARD
 from agentrl.rollout.rewards.other_trainer_signatures import (
     SIGNATURES,
-    RewardSpec,
     check_signature,
     declared_name,
     detect_kind,
@@ -18,7 +17,7 @@ from agentrl.rollout.rewards.other_trainer_signatures import (
     required_columns,
     wrong_arguments,
 )
-from agentrl.rollout.rewards.reward_calls import max_batch_size
+from agentrl.rollout.rewards.reward_calls import RewardSpec, max_batch_size
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -26,6 +26,7 @@ from agentrl.rollout.rewards.reward_calls import (
     OVERALL,
     BatchFunction,
     RewardInputs,
+    RewardSpec,
     awaited,
 )
 from agentrl.rollout.rewards.sent_episode import Fetched, FirstItem, Joined
@@ -59,15 +60,6 @@ class Signature:
     def is_named_in(self, names: Collection[str]) -> bool:
         """Return whether a function's parameter names, in any position, imply this signature."""
         return any(one <= {*names} for one in self.implied_by)
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class RewardSpec:
-    """Settings of a reward function, except for its weight."""
-
-    function: str
-    kwargs: Mapping[str, Any]
-    kind: str
 
 
 def is_factory(function: Any, kwargs: Mapping[str, Any]) -> bool:

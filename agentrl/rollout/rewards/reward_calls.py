@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,15 @@ SENT_IMAGES = ("images", "screens")
 """Inputs that contain images; `agentrl serve-reward` receives them as data URIs."""
 _MAX_BATCH_SIZE = 64
 """Default maximum number of episodes per call; a function's `max_batch_size` overrides it."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class RewardSpec:
+    """Settings of a reward function, except for its weight."""
+
+    function: str
+    kwargs: Mapping[str, Any]
+    kind: str
 
 
 def inputs_of(episode: Episode, form: QueryFormat = CHATML) -> RewardInputs:

@@ -21,8 +21,7 @@ from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.extension_points import REWARD
 from agentrl.rollout.rewards import reward_process_messages
 from agentrl.rollout.rewards.loaded_reward import RewardInfo, load_rewards
-from agentrl.rollout.rewards.other_trainer_signatures import RewardSpec
-from agentrl.rollout.rewards.reward_calls import RewardInputs, prompt_messages
+from agentrl.rollout.rewards.reward_calls import RewardInputs, RewardSpec, prompt_messages
 from agentrl.rollout.rewards.reward_process_handle import PooledProcess
 from agentrl.rollout.rewards.reward_process_messages import ProcessSpec
 from agentrl.rollout.rewards.reward_queue import SHORT_S, Queue, Results, ScoreRequest

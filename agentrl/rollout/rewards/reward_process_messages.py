@@ -10,7 +10,7 @@ from typing import Any
 from agentrl import errors, user_code
 from agentrl.data.reward_inputs import MissingInfo
 from agentrl.errors import INSTALLED, AgentRLError, RewardError
-from agentrl.rollout.rewards.other_trainer_signatures import RewardSpec
+from agentrl.rollout.rewards.reward_calls import RewardSpec
 
 FIELDS = 3
 """Number of header fields in the memory shared with the parent: when the current call began

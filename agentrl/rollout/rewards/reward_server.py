@@ -29,8 +29,7 @@ from agentrl.cross_origin_requests import MAX_CONNECTIONS, foreign_request, is_l
 from agentrl.data import image_loading, openrlhf_reward_protocol
 from agentrl.data.reward_inputs import CHATML
 from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
-from agentrl.rollout.rewards.other_trainer_signatures import RewardSpec
-from agentrl.rollout.rewards.reward_calls import OVERALL, SENT_IMAGES, RewardInputs
+from agentrl.rollout.rewards.reward_calls import OVERALL, SENT_IMAGES, RewardInputs, RewardSpec
 from agentrl.rollout.rewards.reward_pool import RewardPool
 from agentrl.text import printable
 

@@ -8,7 +8,7 @@ from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.rewards.loaded_reward import load_rewards
-from agentrl.rollout.rewards.other_trainer_signatures import RewardSpec
+from agentrl.rollout.rewards.reward_calls import RewardSpec
 from agentrl.rollout.rewards.scoring import RewardFunctions
 from agentrl.types import Outcome
 from tests.rollout.test_collector import episode_of
