@@ -18,7 +18,7 @@ from typing import Any
 from agentrl import extras
 from agentrl.errors import INSTALLED, ConfigError, describe_error, must_propagate
 from agentrl.files import check_links
-from agentrl.text import did_you_mean
+from agentrl.name_suggestions import did_you_mean
 
 log = logging.getLogger(__name__)
 _PACKAGE = Path(__file__).resolve().parent

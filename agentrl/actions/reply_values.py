@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from agentrl.errors import ActionError
-from agentrl.text import did_you_mean, quoted
+from agentrl.name_suggestions import did_you_mean
+from agentrl.text import quoted
 
 KEYS = ("BACK", "HOME", "ENTER", "DEL", "MENU", "VOLUME_UP", "VOLUME_DOWN")
 MAX_TEXT = 500

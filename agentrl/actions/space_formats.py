@@ -31,7 +31,8 @@ from agentrl.actions.space_values import (
     write_number,
 )
 from agentrl.errors import ActionError, ConfigError
-from agentrl.text import action_tag_content, quoted
+from agentrl.reply_tags import action_tag_content
+from agentrl.text import quoted
 
 # Maximum number of action names that the instructions list.
 _MOST_NAMES = 30

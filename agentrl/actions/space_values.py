@@ -9,7 +9,8 @@ from gymnasium import spaces
 from agentrl.actions.action_calls import Numbers
 from agentrl.actions.reply_values import is_finite
 from agentrl.errors import ActionError, ConfigError
-from agentrl.text import did_you_mean, list_names, quoted
+from agentrl.name_suggestions import did_you_mean, list_names
+from agentrl.text import quoted
 
 # Delimiters of calls and their arguments.
 _MARKS = re.compile(r"[()<>\",]")

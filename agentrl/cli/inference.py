@@ -15,7 +15,8 @@ from rich.console import Console
 from agentrl import extras
 from agentrl.cli.command_completion import complete_run, complete_setting
 from agentrl.errors import ConfigError
-from agentrl.text import known_names, one_line, pluralize, printable
+from agentrl.name_suggestions import known_names
+from agentrl.text import one_line, pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.training.inference.background_model import ModelThread

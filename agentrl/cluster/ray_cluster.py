@@ -16,7 +16,7 @@ from typing import Any
 
 from agentrl import extras
 from agentrl.errors import ClusterError, ConfigError, WorkerLost
-from agentrl.text import with_short_serials
+from agentrl.phone_names import with_short_serials
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from agentrl.config.bounds import EpisodeCount, PositiveFloat, check_bounds
 from agentrl.config.env_settings import EnvConfig, RewardConfig, WrapperConfig
 from agentrl.config.type_checks import find_mistyped
 from agentrl.errors import ConfigError
-from agentrl.text import did_you_mean
+from agentrl.name_suggestions import did_you_mean
 
 
 @dataclass(slots=True, kw_only=True)

@@ -24,7 +24,8 @@ from agentrl.data.row_columns import (
 )
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError
-from agentrl.text import did_you_mean, list_names, quoted
+from agentrl.name_suggestions import did_you_mean, list_names
+from agentrl.text import quoted
 
 _NO_KEYS: Mapping[str, str] = {}
 CHAT_KEYS = {

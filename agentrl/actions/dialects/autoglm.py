@@ -23,7 +23,8 @@ from agentrl.actions.screen_actions import (
 )
 from agentrl.actions.verb_dialect import Verb, VerbDialect
 from agentrl.errors import ActionError
-from agentrl.text import quoted, tag_content
+from agentrl.reply_tags import tag_content
+from agentrl.text import quoted
 
 _WAIT = re.compile(r"(\d{1,4}(?:\.\d{1,3})?)\s*(?:seconds?|s)?", re.ASCII)
 _TYPED = re.compile(

@@ -21,6 +21,7 @@ from agentrl.errors import (
     EndpointUnreachable,
     EngineError,
 )
+from agentrl.name_suggestions import did_you_mean
 from agentrl.policies.engines import chat_completions
 from agentrl.policies.engines.engine import (
     ChatEngine,
@@ -30,7 +31,7 @@ from agentrl.policies.engines.engine import (
     Sampling,
 )
 from agentrl.policies.engines.http_connection import HttpConnection
-from agentrl.text import did_you_mean, quoted
+from agentrl.text import quoted
 
 log = logging.getLogger(__name__)
 
