@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from agentrl.envs.wechat.simulated_wechat import DOTS
 from agentrl.envs.wechat.tree_game import layout
 from agentrl.envs.wechat.tree_game.app import TreeGameApp
-from agentrl.envs.wechat.tree_game.simulated_wechat import DOTS
 
 PICTURE = Path(__file__).parent / "images" / "tree_game.png"
 _EDGE = {"pad_width": ((8, 8), (8, 8), (0, 0)), "constant_values": 255}

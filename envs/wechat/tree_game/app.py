@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from agentrl.envs.android.phone_game.game import PhoneGame
 from agentrl.envs.android.phone_game.game_app import GameApp
 from agentrl.envs.android.phone_game.rules import GameRules
-from agentrl.envs.wechat.tree_game import drawing, wechat_drawing
+from agentrl.envs.wechat import wechat_drawing
+from agentrl.envs.wechat.simulated_wechat import MiniProgram, Shows
+from agentrl.envs.wechat.tree_game import drawing
 from agentrl.envs.wechat.tree_game.rules import TreeGameLevel, TreeGameRules
-from agentrl.envs.wechat.tree_game.simulated_wechat import MiniProgram, Shows
 from agentrl.types import Image
 
 PACKAGE = "com.tencent.mm"

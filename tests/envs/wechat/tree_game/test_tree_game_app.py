@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from agentrl.envs.android.phone_game.boxes import to_screen
+from agentrl.envs.wechat.simulated_wechat import CAPSULE, CIRCLE, DOTS, ENTRY, SHEET
 from agentrl.envs.wechat.tree_game import layout
 from agentrl.envs.wechat.tree_game.app import CHATS_ACTIVITY, GAME_ACTIVITY, TreeGameApp
-from agentrl.envs.wechat.tree_game.simulated_wechat import CAPSULE, CIRCLE, DOTS, ENTRY, SHEET
 from tests.envs.wechat.tree_game.tree_app import launched, tap
 
 SIZES = [(720, 1231), (1080, 2308), (333, 777), (90, 160), (1231, 720)]

@@ -12,11 +12,11 @@ from gymnasium.utils.env_checker import check_env
 from agentrl.devices import Device, open_device
 from agentrl.devices.vision import Template
 from agentrl.envs.android.phone_game.boxes import to_screen
+from agentrl.envs.wechat.simulated_wechat import CIRCLE, DOTS
 from agentrl.envs.wechat.tree_game.app import CHATS_ACTIVITY, GAME_ACTIVITY, PACKAGE, TreeGameApp
 from agentrl.envs.wechat.tree_game.env import TreeGame, TreeGameTranslator
 from agentrl.envs.wechat.tree_game.players import TreeGameExpert
 from agentrl.envs.wechat.tree_game.real_wechat_navigation import open_mini_program
-from agentrl.envs.wechat.tree_game.simulated_wechat import CIRCLE, DOTS
 from agentrl.errors import DeviceTimeout
 from tests.envs.wechat.tree_game.tree_app import launched
 

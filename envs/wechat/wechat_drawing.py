@@ -2,7 +2,7 @@
 
 from agentrl.envs.android.phone_game import cached_drawing, paint
 from agentrl.envs.android.phone_game.boxes import Box
-from agentrl.envs.wechat.tree_game.simulated_wechat import (
+from agentrl.envs.wechat.simulated_wechat import (
     CAPSULE,
     CIRCLE,
     DOTS,
