@@ -10,7 +10,8 @@ from agentrl.accelerators import MachineAccelerators
 from agentrl.check.finding import Finding, note, ok, wrong
 from agentrl.cluster import node_report
 from agentrl.cluster.ask_nodes import NodeReply
-from agentrl.cluster.node_report import ENLARGE_SHM, Clock, NodeReport, ReportRequest, Space
+from agentrl.cluster.machine_resources import Space
+from agentrl.cluster.node_report import ENLARGE_SHM, Clock, NodeReport, ReportRequest
 from agentrl.cluster.placement import Node
 from agentrl.devices.adb import AdbServer
 from agentrl.errors import ConfigError, DeviceError

@@ -147,7 +147,7 @@ def _gpu() -> Iterator[Finding]:
 
 
 def _machine() -> Iterator[Finding]:
-    from agentrl.cluster.node_report import cores
+    from agentrl.cluster.machine_resources import cores
 
     yield ok("cores", str(cores()))
     for what, place, least in (("disk", Path.cwd(), 5), ("/dev/shm", Path("/dev/shm"), 1)):

@@ -17,8 +17,9 @@ from typing import Any
 from agentrl import accelerators
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.ask_nodes import ask_nodes
+from agentrl.cluster.machine_resources import Space, cores
 from agentrl.cluster.node_files import NodeFiles
-from agentrl.cluster.node_report import ENLARGE_SHM, Space, WeightSpace, cores, room
+from agentrl.cluster.node_report import ENLARGE_SHM, WeightSpace, room
 from agentrl.cluster.placement import Layout, Node, Slot
 from agentrl.errors import ClusterError, ConfigError, WorkerLost
 

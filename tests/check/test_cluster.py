@@ -7,7 +7,8 @@ import pytest
 
 from agentrl.accelerators import MachineAccelerators
 from agentrl.check import cluster
-from agentrl.cluster.node_report import Clock, NodeReport, ReportRequest, Space
+from agentrl.cluster.machine_resources import Space
+from agentrl.cluster.node_report import Clock, NodeReport, ReportRequest
 from agentrl.cluster.placement import Node
 
 GIB = 1 << 30

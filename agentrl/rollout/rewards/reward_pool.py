@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentrl import user_code
-from agentrl.cluster.node_report import cores
+from agentrl.cluster.machine_resources import cores
 from agentrl.data.reward_inputs import QueryFormat
 from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.extension_points import REWARD

@@ -16,7 +16,7 @@ from agentrl import accelerators
 from agentrl.algorithms.core.kl import ESTIMATES, k3
 from agentrl.algorithms.core.policy_loss import LossInputs
 from agentrl.algorithms.core.token_weights import importance_weights
-from agentrl.cluster.node_report import host_memory, machine_id
+from agentrl.cluster.machine_resources import host_memory, machine_id
 from agentrl.config import FinetuningConfig, WarmStartConfig, record_image_sizes
 from agentrl.errors import LearnerError, boundary
 from agentrl.extension_points import TRANSPORT

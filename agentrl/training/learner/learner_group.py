@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from agentrl.child_process import free_port
 from agentrl.cluster import ray_cluster
-from agentrl.cluster.node_report import cores
+from agentrl.cluster.machine_resources import cores
 from agentrl.cluster.reservation import Reservation
 from agentrl.errors import AgentRLError, LearnerError, LearnerLost
 from agentrl.rollout.nodes.job_files import JobFiles, JobOnNode

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import psutil
 
-from agentrl.cluster.node_report import host_memory
+from agentrl.cluster.machine_resources import host_memory
 
 _ASK_S = 5.0
 _QUERY = ("--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits")

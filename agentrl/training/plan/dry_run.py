@@ -9,7 +9,7 @@ from typing import Any
 from agentrl import extension_points as points
 from agentrl import user_code
 from agentrl.cluster.ask_nodes import ask_nodes, smallest_gpu
-from agentrl.cluster.node_report import host_memory
+from agentrl.cluster.machine_resources import host_memory
 from agentrl.config import changed_settings, parse_loggers
 from agentrl.env_registry import EnvRegistration
 from agentrl.extension_points import ExtensionPoint

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentrl.cluster.ask_nodes import ask_nodes
-from agentrl.cluster.node_report import host_memory
+from agentrl.cluster.machine_resources import host_memory
 from agentrl.cluster.placement import Layout, Node
 from agentrl.cluster.reservation import Reservation
 from agentrl.devices.device_sources import num_virtual

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint import FileSystemReader
 
-from agentrl.cluster import node_report
+from agentrl.cluster.machine_resources import Space
 from agentrl.config import CheckpointConfig
 from agentrl.errors import ConfigError
 from agentrl.training.checkpoints import checkpoint_store
@@ -94,7 +94,7 @@ def test_training_waits_where_a_copy_does_not_fit_into_memory(
     learner = make_learner(config)
     size = sum(t.nbytes for t in learner._models.state_tensors().values())
     for free, fits in ((size, True), (size - 1, False)):
-        space = node_report.Space(total=free, free=free)
+        space = Space(total=free, free=free)
         monkeypatch.setattr("agentrl.training.learner.learner.host_memory", lambda s=space: s)
         learner.begin_save_state(tmp_path / str(fits))
         assert (learner._saving is not None) == fits

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentrl import cli
-from agentrl.cluster.node_report import Space
+from agentrl.cluster.machine_resources import Space
 from agentrl.config import (
     CheckpointConfig,
     Config,
