@@ -10,10 +10,9 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from agentrl import accelerators
-from agentrl.cluster import ray_cluster
 from agentrl.cluster.node_report import Clock
 from agentrl.cluster.placement import Node
-from agentrl.cluster.ray_cluster import short_reason
+from agentrl.cluster.ray_actor_calls import on_node, short_reason
 
 _CLOCK_QUESTIONS = 5
 _OF_DEADLINE = 0.8
@@ -94,7 +93,7 @@ def _on(ray: Any, node: Node, function: Callable[[], Any]) -> Any:
     def call() -> Any:  # Ray takes functions, not partials
         return function()
 
-    task = ray.remote(max_retries=0, **ray_cluster.on_node(node.id))(call)
+    task = ray.remote(max_retries=0, **on_node(node.id))(call)
     return task.remote()
 
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import xxhash
 
-from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
+from agentrl.cluster.ray_actor_calls import on_node, short_reason
 from agentrl.errors import ClusterError
 from agentrl.files import atomic_replace
 
@@ -218,7 +218,7 @@ class NodeFiles:
         import ray
 
         if node_id not in self._actors:
-            options = ray_cluster.on_node(node_id)
+            options = on_node(node_id)
             remote = ray.remote(FilesOfNode).options(**options)
             self._actors[node_id] = remote.remote(self._weight_folders.get(node_id))
         return self._actors[node_id]
@@ -245,7 +245,7 @@ class NodeFiles:
                 self._actors.pop(node_id, None)
                 log.warning(
                     "node %s no longer receives the job's files: %s",
-                    node.name, ray_cluster.short_reason(error),
+                    node.name, short_reason(error),
                 )  # fmt: skip
         return results
 

@@ -1,6 +1,5 @@
-"""Join a Ray cluster and call actors with deadlines."""
+"""Join a Ray cluster, or start one on this machine."""
 
-import asyncio
 import logging
 import os
 import re
@@ -9,14 +8,13 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from agentrl import extras
-from agentrl.errors import ClusterError, ConfigError, WorkerLost
-from agentrl.phone_names import with_short_serials
+from agentrl.errors import ClusterError, ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -171,93 +169,3 @@ def leave_cluster() -> None:
         _reaper.kill()
         _reaper.communicate()
         _reaper = None
-
-
-class _Formatter(logging.Formatter):
-    """Shortens the serials of phones in messages, because logs get shared."""
-
-    def __init__(self, serials: Sequence[str]) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        self._serials = serials
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Format a record with serials shortened."""
-        return with_short_serials(super().format(record), self._serials)
-
-
-def redirect_output(run: Path, name: str, serials: Sequence[str] = ()) -> None:
-    """Redirect the output of this process and its children to `RUN/logs/NAME.log`.
-
-    An actor has no terminal, so the reason why an engine died would otherwise be lost.
-    """
-    path = run / "logs" / f"{name}.log"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Redirect descriptors, since native code and child processes don't write through sys.stdout.
-    with path.open("ab") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Formatter(serials))
-    logging.basicConfig(handlers=[handler], force=True)
-
-
-def serials_in(tree: Mapping[str, Any]) -> list[str]:
-    """Return the serials of phones named in a configuration."""
-    devices = tree["devices"]
-    own = [h.get("source") if isinstance(h, dict) else h for h in devices["hosts"].values()]
-    found: list[str] = []
-    for source in [devices["source"], *own]:
-        found += [source] if isinstance(source, str) else source or ()
-    return found
-
-
-async def await_result(reference: Any, who: str, deadline_s: float | None) -> Any:
-    """Wait for the result of an actor call; without a deadline, until the actor dies.
-
-    Raises:
-        WorkerLost: the actor died, or did not answer in time.
-        Exception: raised by the call.
-    """
-    import ray.exceptions
-
-    try:
-        async with asyncio.timeout(deadline_s):
-            return await asyncio.wrap_future(reference.future())
-    except ray.exceptions.RayTaskError as error:
-        # Raise the actor's original exception.
-        raise error.cause from None
-    except ray.exceptions.RayError as error:
-        # The actor, its node or the result was lost.
-        raise WorkerLost(f"{who} died: {short_reason(error)}") from None
-    except TimeoutError:
-        raise WorkerLost(f"{who} did not answer within {deadline_s:g} s") from None
-
-
-_REASONS = {
-    "its node has died": "its node stopped, or lost its connection to the cluster",
-    "node specified via NodeAffinitySchedulingStrategy doesn't exist": (
-        "its node is no longer part of the cluster"
-    ),
-    "running low on memory": "Ray ended it because its node was almost out of memory",
-    "is unavailable: ": "the connection to its process was lost",
-    "worker process has died": "its process crashed or was killed",
-    "killed by `ray.kill`": "it was stopped",
-}
-"""Maps parts of Ray's messages to short reasons."""
-
-
-def short_reason(error: Exception) -> str:
-    """Return a short reason for a failed call, since Ray's messages have up to a dozen lines."""
-    text = str(error)
-    known = (reason for part, reason in _REASONS.items() if part in text)
-    return next(known, text.rpartition("\n")[2].strip())
-
-
-def on_node(node_id: str) -> dict[str, Any]:
-    """Return the options of a Ray actor that runs on a node and needs no GPU."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    return {"num_cpus": 0, "scheduling_strategy": strategy}

@@ -21,6 +21,7 @@ from agentrl.cluster.machine_resources import Space, cores
 from agentrl.cluster.node_files import NodeFiles
 from agentrl.cluster.node_report import ENLARGE_SHM, WeightSpace, room
 from agentrl.cluster.placement import Layout, Node, Slot
+from agentrl.cluster.ray_actor_calls import on_node
 from agentrl.errors import ClusterError, ConfigError, WorkerLost
 
 log = logging.getLogger(__name__)
@@ -159,7 +160,7 @@ class Reservation:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         if slot not in self._bundles:
-            return ray_cluster.on_node(slot.node.id)
+            return on_node(slot.node.id)
         group, index = self._bundles[slot]
         strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
         # A rank and an engine on the same card share one bundle, with half of it each.

@@ -17,7 +17,7 @@ from agentrl import accelerators
 from agentrl.cli import run
 from agentrl.cluster.ask_nodes import ask_nodes
 from agentrl.cluster.placement import Node, plan_layout, unused_gpus
-from agentrl.cluster.ray_cluster import await_result
+from agentrl.cluster.ray_actor_calls import await_result
 from agentrl.cluster.reservation import Reservation
 from agentrl.config import RolloutConfig, TrainConfig
 from agentrl.errors import ClusterError, ConfigError, WorkerLost

@@ -15,6 +15,8 @@ import psutil
 import pytest
 
 from agentrl.cluster import ray_cluster
+from agentrl.cluster.ray_actor_calls import short_reason
+from agentrl.cluster.ray_actor_logs import _Formatter
 from agentrl.errors import ClusterError
 
 
@@ -93,7 +95,7 @@ def _is_called(process: psutil.Process, program: str) -> bool:
 def test_logs_of_a_run_do_not_name_its_phones() -> None:
     words = ("%s is lost, %s too", "R58M123", "192.168.1.7:5555")
     record = logging.LogRecord("agentrl", logging.WARNING, "x.py", 1, words[0], words[1:], None)
-    line = ray_cluster._Formatter(["R58M123"]).format(record)
+    line = _Formatter(["R58M123"]).format(record)
     assert "usb-" in line
     assert "net-" in line
     assert not any(serial in line for serial in words[1:])
@@ -223,4 +225,4 @@ def test_the_reason_of_a_lost_connection_is_not_rays_message() -> None:
         "The actor is temporarily unavailable: RpcError: RPC error: Socket closed rpc_code: 14"
     )
     error = ActorUnavailableError(message, bytes(16))
-    assert ray_cluster.short_reason(error) == "the connection to its process was lost"
+    assert short_reason(error) == "the connection to its process was lost"

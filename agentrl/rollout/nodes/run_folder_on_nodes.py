@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
+from agentrl.cluster.ray_actor_calls import on_node
 from agentrl.cluster.reservation import Reservation
 from agentrl.replay.remote_recording import Parcel, Spool, SpoolReceiver
 
@@ -91,7 +91,7 @@ class RunOnNodes:
         if self._remote and self._receiver is None:
             import ray
 
-            here = ray_cluster.on_node(self._reservation.layout.nodes[0].id)
+            here = on_node(self._reservation.layout.nodes[0].id)
             self._receiver = ray.remote(ReceiverActor).options(**here).remote(self._run)
 
     def is_away(self, node: Node) -> bool:

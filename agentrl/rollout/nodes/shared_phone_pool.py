@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 
 from agentrl import devices, env_registry
-from agentrl.cluster import ray_cluster
+from agentrl.cluster.ray_actor_calls import await_result, short_reason
+from agentrl.cluster.ray_actor_logs import redirect_output, serials_in
 from agentrl.config import DevicesConfig
 from agentrl.devices import DeviceWrapper
 from agentrl.devices.device_opener import DeviceOpener
@@ -108,8 +109,8 @@ class PhonePoolActor:
         self._name, self._host = f"phones{number or ''}", host
         self._run = None if run is None else run.open()
         if self._run is not None:
-            serials = ray_cluster.serials_in(job.tree)
-            ray_cluster.redirect_output(self._run.folder, self._name, serials)
+            serials = serials_in(job.tree)
+            redirect_output(self._run.folder, self._name, serials)
         self._config = job.open()
         self._pool: DevicePool | None = None
         self._live: LivePhones | None = None
@@ -247,9 +248,7 @@ class SharedPool(Borrower):
                     self._renew(leases)
             # A later heartbeat may arrive before the leases expire.
             except ray.exceptions.RayError as error:
-                log.warning(
-                    "heartbeat to the shared phone pool failed: %s", ray_cluster.short_reason(error)
-                )
+                log.warning("heartbeat to the shared phone pool failed: %s", short_reason(error))
 
 
 class _RemoteLender:
@@ -261,7 +260,7 @@ class _RemoteLender:
     async def acquire(self, deadline_s: float) -> LeaseGrant:
         call = self._actor.acquire.remote(deadline_s)
         pending = asyncio.ensure_future(
-            ray_cluster.await_result(call, "the shared phone pool", deadline_s + _ANSWER_S)
+            await_result(call, "the shared phone pool", deadline_s + _ANSWER_S)
         )
         try:
             grant: LeaseGrant = await asyncio.shield(pending)
@@ -272,7 +271,7 @@ class _RemoteLender:
 
     async def release(self, token: int, ending: LeaseEnd) -> None:
         call = self._actor.release.remote(token, ending)
-        await ray_cluster.await_result(call, "the shared phone pool", _ANSWER_S)
+        await await_result(call, "the shared phone pool", _ANSWER_S)
 
     def _return_unclaimed(self, pending: "asyncio.Future[LeaseGrant]") -> None:
         """Release a phone granted after its borrower was canceled."""

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
+from agentrl.cluster.ray_actor_calls import await_result, on_node
 from agentrl.cluster.reservation import Reservation
 from agentrl.errors import WorkerLost
 from agentrl.rollout.nodes.job_files import JobFiles
@@ -124,7 +124,7 @@ class ActorStarter:
         if engines is None:
             options, count = self.reservation.options(slots[number]), len(slots)
         else:
-            options, count = ray_cluster.on_node(node.id), len(players)
+            options, count = on_node(node.id), len(players)
         # Ray queues calls beyond this limit, but pings and weights must not wait for episodes.
         calls = 1000 + self.plan.settings.rollout.concurrency
         name = f"{'rollout' if plays else 'engine'}{number}"
@@ -133,7 +133,7 @@ class ActorStarter:
             None if folder is None else engines,
         )  # fmt: skip
         try:
-            room = await ray_cluster.await_result(actor.start.remote(), name, self.start_s)
+            room = await await_result(actor.start.remote(), name, self.start_s)
         except BaseException:
             ray.kill(actor)
             raise
@@ -182,7 +182,7 @@ class ActorStarter:
             return False
         try:
             ping = phones.actor.renew.remote([])
-            await ray_cluster.await_result(ping, _PHONE_POOL, self.start_s)
+            await await_result(ping, _PHONE_POOL, self.start_s)
         except WorkerLost:
             ray.kill(self.phones.pop(node.id).actor)
             return False
@@ -199,11 +199,11 @@ class ActorStarter:
         name = host.node.name if is_named else None
         job = self._files.on(node)
         job = replace(job, tree=job.tree | {"devices": asdict(host.settings)})
-        options = ray_cluster.on_node(node.id)
+        options = on_node(node.id)
         remote = ray.remote(PhonePoolActor).options(**options, max_concurrency=1000)
         actor = remote.remote(job, self._run.on(node), number, name)
         try:
-            count, grows = await ray_cluster.await_result(
+            count, grows = await await_result(
                 actor.start.remote(),
                 f"the phone pool of {host.node.name}",
                 self.start_s,
@@ -247,7 +247,7 @@ async def close_and_kill(actor: Any, who: str, deadline_s: float = CLOSE_S) -> N
     import ray
 
     try:
-        await ray_cluster.await_result(actor.close.remote(), who, deadline_s)
+        await await_result(actor.close.remote(), who, deadline_s)
     except Exception as error:
         log.warning("closing %s failed: %s", who, error)
     finally:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.cluster import ray_cluster
+from agentrl.cluster.ray_actor_calls import await_result
 from agentrl.errors import EngineError, WorkerLost
 from agentrl.event_loop import off_the_clock
 from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine
@@ -41,7 +41,7 @@ class BorrowedEngines(TokenEngine):
             # If a worker has died, its replacement starts its own engine.
             with contextlib.suppress(WorkerLost):
                 deadline_s = self.settings.start_deadline_s
-                await ray_cluster.await_result(actor.start_engine.remote(), _WHO, deadline_s)
+                await await_result(actor.start_engine.remote(), _WHO, deadline_s)
 
         await asyncio.gather(*map(start, self._unanswered))
 
@@ -55,7 +55,7 @@ class BorrowedEngines(TokenEngine):
             self._unanswered[actor] += 1
             try:
                 call, deadline_s = actor.generate.remote(prompt, sampling), self.settings.deadline_s
-                reply: Reply = await ray_cluster.await_result(call, _WHO, deadline_s)
+                reply: Reply = await await_result(call, _WHO, deadline_s)
                 return reply
             except WorkerLost:
                 self._unanswered.pop(actor, None)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.cluster import ray_cluster
+from agentrl.cluster.ray_actor_logs import redirect_output, serials_in
 from agentrl.errors import WorkerLost
 from agentrl.policies.engines.engine import Sampling
 from agentrl.rollout.nodes.job_files import JobOnNode
@@ -56,7 +56,7 @@ class RolloutActor:
         self._run = None if run is None else run.open()
         here = None if self._run is None else self._run.folder
         if here is not None:
-            ray_cluster.redirect_output(here, self._name, ray_cluster.serials_in(job.tree))
+            redirect_output(here, self._name, serials_in(job.tree))
         return plan_rollouts(job.open()), here
 
     async def start(self) -> tuple[int, int]:

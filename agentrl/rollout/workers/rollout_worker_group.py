@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.cluster import ray_cluster
+from agentrl.cluster.ray_actor_calls import await_result
 from agentrl.cluster.reservation import SharedPath
 from agentrl.errors import ClusterError, EngineError, WorkerLost
 from agentrl.policies.engines.engine import TokenEngine
@@ -160,7 +160,7 @@ class EngineActors:
         """
 
         async def result(call: Any) -> None:
-            await ray_cluster.await_result(call, worker.name, self._starter.start_s)
+            await await_result(call, worker.name, self._starter.start_s)
 
         node = self._workers.node_of(worker)
         is_current = False
@@ -250,7 +250,7 @@ class RayLink(EngineLink):
     async def _wait_for(self, calls: Mapping[int, Any]) -> None:
         async def wait(number: int, call: Any) -> None:
             try:
-                await ray_cluster.await_result(call, f"engine {number}", self._deadline_s)
+                await await_result(call, f"engine {number}", self._deadline_s)
             except WorkerLost as error:
                 log.warning("%s; it no longer receives weights", error)
                 del self._actors[number]

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
+from agentrl.cluster.ray_actor_calls import await_result
 from agentrl.config import RolloutConfig
 from agentrl.errors import AgentRLError, ClusterError, WorkerLost
 from agentrl.rollout.run_episode import EpisodeRequest
@@ -191,7 +191,7 @@ class WorkerSupervisor:
         if (actor := worker.actor) is None:
             raise WorkerLost(worker.lost)
         try:
-            return await ray_cluster.await_result(call(worker), worker.name, deadline_s)
+            return await await_result(call(worker), worker.name, deadline_s)
         except WorkerLost as error:
             self._replace(worker, actor, error)
             raise

@@ -19,6 +19,8 @@ import torch.distributed as dist
 from agentrl.child_process import free_port
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.machine_resources import cores
+from agentrl.cluster.ray_actor_calls import short_reason
+from agentrl.cluster.ray_actor_logs import redirect_output
 from agentrl.cluster.reservation import Reservation
 from agentrl.errors import AgentRLError, LearnerError, LearnerLost
 from agentrl.rollout.nodes.job_files import JobFiles, JobOnNode
@@ -252,12 +254,12 @@ class LearnerGroup:
             raise _died(rank, error) from None
         except ray.exceptions.RayError as error:
             raise LearnerLost(
-                f"rank {rank} of the learner was lost: {ray_cluster.short_reason(error)}"
+                f"rank {rank} of the learner was lost: {short_reason(error)}"
             ) from error
 
 
 def _died(rank: int, error: Exception) -> LearnerLost:
-    return LearnerLost(f"rank {rank} of the learner died: {ray_cluster.short_reason(error)}")
+    return LearnerLost(f"rank {rank} of the learner died: {short_reason(error)}")
 
 
 def _is_transient(error: BaseException) -> bool:
@@ -297,7 +299,7 @@ class LearnerActor:
         """Create the learner; see `Learner`."""
         self._run = None if run is None else run.open()
         if self._run is not None:
-            ray_cluster.redirect_output(self._run.folder, f"learner{rank}")
+            redirect_output(self._run.folder, f"learner{rank}")
         # By default, gloo uses the interface that the host name resolves to, often the loopback.
         if (interface := _interface_of(self._host())) is not None:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
