@@ -9,7 +9,7 @@ import pytest
 from agentrl import accelerators
 from agentrl import config as configuration
 from agentrl.cli import run
-from agentrl.cluster import reservation
+from agentrl.cluster import node_discovery
 from agentrl.errors import ConfigError
 from agentrl.policies import tiny_model
 from agentrl.replay.recorder import Recorder
@@ -26,7 +26,7 @@ GAME = "configs/number_game.yaml"
 def small_machine(monkeypatch):
     """Two cores, no GPU, no flash-attn and no remote cluster."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(reservation, "cores", lambda: 2)
+    monkeypatch.setattr(node_discovery, "cores", lambda: 2)
     monkeypatch.setattr(accelerators, "count", lambda: 0)
     monkeypatch.setattr(model_checks, "find_spec", lambda name: None)
 

@@ -14,8 +14,8 @@ from rich.text import Text
 from agentrl.cli.terminal import print_findings, suggest
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.ask_nodes import ask_nodes
+from agentrl.cluster.node_discovery import find_nodes
 from agentrl.cluster.node_report import ReportRequest
-from agentrl.cluster.reservation import find_nodes
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize
 

@@ -405,8 +405,8 @@ def _check_nodes(hosts: str | None, driver: str, deadline_s: float) -> None:
     """Check the phones of a cluster's nodes; print a line per phone and per node without reply."""
     from agentrl.cluster import ray_cluster
     from agentrl.cluster.ask_nodes import ask_nodes
+    from agentrl.cluster.node_discovery import find_nodes
     from agentrl.cluster.placement import node_named
-    from agentrl.cluster.reservation import find_nodes
 
     if not os.environ.get("RAY_ADDRESS"):
         raise ConfigError(f"--hosts {hosts} selects nodes of a Ray cluster, so set RAY_ADDRESS")

@@ -1,11 +1,9 @@
-"""Find the nodes that a job can use, and reserve GPUs for it in Ray, card by card."""
+"""Reserve GPUs for a job in Ray, card by card, and share its files with its nodes."""
 
 from __future__ import annotations
 
 import logging
-import os
 import secrets
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -14,10 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentrl import accelerators
-from agentrl.cluster import ray_cluster
 from agentrl.cluster.ask_nodes import ask_nodes
-from agentrl.cluster.machine_resources import Space, cores
+from agentrl.cluster.machine_resources import Space
+from agentrl.cluster.node_discovery import find_nodes
 from agentrl.cluster.node_files import NodeFiles
 from agentrl.cluster.node_report import ENLARGE_SHM, WeightSpace, room
 from agentrl.cluster.placement import Layout, Node, Slot
@@ -25,47 +22,6 @@ from agentrl.cluster.ray_actor_calls import on_node
 from agentrl.errors import ClusterError, ConfigError, WorkerLost
 
 log = logging.getLogger(__name__)
-
-
-def find_nodes(launcher: str) -> list[Node]:
-    """List the nodes that a job can use, this machine first; join a running cluster, if any.
-
-    Args:
-        launcher: `rollout.launcher`; `local` uses one GPU of this machine.
-    """
-    ray = sys.modules.get("ray")
-    joined = ray is not None and ray.is_initialized()
-    if launcher == "local" or not (joined or os.environ.get("RAY_ADDRESS")):
-        gpus = accelerators.count()
-        return [
-            Node(
-                address="this machine",
-                cpus=cores(),
-                gpus=min(gpus, 1) if launcher == "local" else gpus,
-            )
-        ]
-    ray = ray_cluster.join_cluster()
-    here = ray.get_runtime_context().get_node_id()
-    alive = [one for one in ray.nodes() if one["Alive"]]
-    # Several nodes on one machine, as in tests, share an address, which then identifies no node.
-    counts = Counter(one["NodeManagerAddress"] for one in alive)
-    found = [_node(one, shared=counts[one["NodeManagerAddress"]] > 1) for one in alive]
-    return sorted(found, key=lambda node: (node.id != here, node.address, node.id))
-
-
-def _node(one: Mapping[str, Any], *, shared: bool) -> Node:
-    """Convert an entry of `ray.nodes()`."""
-    has = one["Resources"]
-    resource = next((name for name in accelerators.RAY_RESOURCES if has.get(name)), "GPU")
-    return Node(
-        id=one["NodeID"],
-        address=one["NodeManagerAddress"],
-        hostname=one["NodeManagerHostname"],
-        cpus=int(has.get("CPU", 0)),
-        gpus=int(has.get(resource, 0)),
-        resource=resource,
-        shares_address=shared,
-    )
 
 
 @dataclass(slots=True, frozen=True)

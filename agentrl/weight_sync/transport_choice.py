@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentrl.cluster.reservation import find_nodes
+from agentrl.cluster.node_discovery import find_nodes
 from agentrl.config import LoraConfig, RolloutConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.extension_points import ENGINE, TRANSPORT

@@ -2,7 +2,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from agentrl.cluster.reservation import find_nodes
+from agentrl.cluster.node_discovery import find_nodes
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,8 @@ from pathlib import Path
 
 import torch
 from agentrl.cluster.placement import plan_layout
-from agentrl.cluster.reservation import Reservation, find_nodes
+from agentrl.cluster.node_discovery import find_nodes
+from agentrl.cluster.reservation import Reservation
 from agentrl.config import RolloutConfig, TrainConfig
 from agentrl.weight_sync import weight_files
 

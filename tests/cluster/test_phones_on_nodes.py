@@ -11,7 +11,7 @@ import pytest
 
 from agentrl import cli, replay
 from agentrl.child_process import free_port
-from agentrl.cluster.reservation import find_nodes
+from agentrl.cluster.node_discovery import find_nodes
 from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.devices.pool.phones_in_use import PhonesInUse

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentrl.cluster import ray_cluster
+from agentrl.cluster.node_discovery import find_nodes
 from agentrl.cluster.placement import Layout, plan_layout
-from agentrl.cluster.reservation import Reservation, find_nodes
+from agentrl.cluster.reservation import Reservation
 from agentrl.config import RolloutConfig, TrainConfig
 from agentrl.policies.engines.engine import TokenEngine
 from agentrl.policies.open_engine import engine_class, open_engine

@@ -11,7 +11,7 @@ import pytest
 from agentrl import accelerators
 from agentrl import config as configuration
 from agentrl.algorithms.core.algorithm import load_algorithm
-from agentrl.cluster import reservation
+from agentrl.cluster import node_discovery
 from agentrl.cluster.placement import Node
 from agentrl.config import Config, ModelConfig, model_config, record_image_sizes
 from agentrl.errors import ConfigError
@@ -119,7 +119,7 @@ def machine(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
     def have(cores=2, gpus=0, packages=()):
-        monkeypatch.setattr(reservation, "cores", lambda: cores)
+        monkeypatch.setattr(node_discovery, "cores", lambda: cores)
         monkeypatch.setattr(accelerators, "count", lambda: gpus)
         monkeypatch.setattr(
             model_checks, "find_spec", lambda name: name if name in packages else None
