@@ -1,11 +1,7 @@
 """Compute settings of jobs on data sets from several settings of another trainer."""
 
+from agentrl.cli.porting.common_settings import combine_intervals, combine_model, combine_schedule
 from agentrl.cli.porting.ported_settings import OPEN, PortedSettings
-from agentrl.cli.porting.reinforcement_settings import (
-    combine_intervals,
-    combine_model,
-    combine_schedule,
-)
 from agentrl.cli.porting.trl_settings import samples_per_step
 
 _SHARED = ("seed", "model", "optim", "train", "checkpoint", "logging")

@@ -5,6 +5,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from agentrl.cli.porting.common_settings import (
+    as_list,
+    combine_intervals,
+    combine_model,
+    combine_schedule,
+)
 from agentrl.cli.porting.ported_settings import OPEN, PortedSettings
 from agentrl.cli.porting.trl_settings import combine_trl
 from agentrl.cli.terminal import announce
@@ -70,8 +76,8 @@ def _rewards(settings: PortedSettings) -> None:
     """Set `rewards`: the file's reward functions, or a comparison with the row's answer."""
     parts, found = settings.parts, list[dict[str, Any]]()
     if "reward_list" in parts:
-        names = _as_list(parts["reward_list"])
-        weights = _as_list(parts.get("reward_weights", [1.0] * len(names)))
+        names = as_list(parts["reward_list"])
+        weights = as_list(parts.get("reward_weights", [1.0] * len(names)))
         if len(weights) != len(names):
             settings.drop("reward_weights", f"needs one weight for each of {len(names)} functions")
             weights = [OPEN] * len(names)
@@ -103,7 +109,7 @@ def _rewards(settings: PortedSettings) -> None:
 def _data(settings: PortedSettings) -> None:
     """Set the data sets, their columns and the order of their rows."""
     ours, parts = settings.ours, settings.parts
-    files = _as_list(parts.get("data") or OPEN)
+    files = as_list(parts.get("data") or OPEN)
     # The other trainer merges several files into one data set; here each is an environment of a
     # mixture.
     if len(files) == 1:
@@ -117,7 +123,7 @@ def _data(settings: PortedSettings) -> None:
             for number, one in enumerate(files, start=1)
         ]
         settings.drop("data", "merged into one data set there; set mixture weights by row count")
-    if len(held_out := _as_list(parts.get("eval_data") or [])) == 1:
+    if len(held_out := as_list(parts.get("eval_data") or [])) == 1:
         ours["eval.kwargs.data"] = held_out[0]
     elif held_out:
         settings.drop("eval_data", "set eval_kwargs for each environment of the mixture")
@@ -242,42 +248,6 @@ def _sampling(settings: PortedSettings) -> None:
         )
 
 
-def combine_model(settings: PortedSettings) -> None:
-    """Complete the settings of precision, adapters and the runs folder."""
-    ours, parts = settings.ours, settings.parts
-    if str(parts.get("low_precision")) in ("bf16", "bfloat16", "adamw_bf16"):
-        ours["train.master_dtype"] = "bfloat16"
-    settings.drop("output", "runs are stored in run.dir, which defaults to runs")
-    # 16 is TRL's default.
-    rank = parts.get("lora", 16 if parts.get("use_peft") else 0)
-    if not rank or parts.get("use_peft", True) is False:
-        settings.drop("model.lora.alpha")
-        return
-    ours["model.lora.rank"] = rank
-    targets = parts.get("lora_targets", "all-linear")
-    names = targets if isinstance(targets, list) else str(targets).split(",")
-    if names != ["all-linear"]:
-        ours["model.lora.targets"] = [name.strip(" ,") for name in names]
-
-
-def combine_intervals(settings: PortedSettings) -> None:
-    """Complete the loggers, and intervals whose value for "never" differs."""
-    ours = settings.ours
-    if ours.get("eval.every") == -1:
-        ours["eval.every"] = 0
-    for key in ("checkpoint.every", "checkpoint.keep", f"{settings.section}.eval_every"):
-        if ours.get(key) == -1:
-            settings.drop(key)
-    warmup = settings.number("algorithm.critic.warmup_steps")
-    if warmup is not None and warmup <= 0:
-        settings.drop("algorithm.critic.warmup_steps")
-    if (loggers := ours.get("logging")) is not None:
-        known = ("console", "file", "none", "all")
-        # `NAME?` skips a logger whose library is not installed.
-        extra = [f"{name}?" for name in _as_list(loggers) if name not in known]
-        ours["logging"] = ["console", "file", *extra]
-
-
 def _duration(settings: PortedSettings, rows: int | None) -> None:
     """Compute the number of steps from the number of epochs."""
     ours, parts = settings.ours, settings.parts
@@ -318,33 +288,6 @@ def _optimizer_steps(ours: Mapping[str, Any]) -> int | None:
     return steps * per_step if isinstance(steps, int) else None
 
 
-def combine_schedule(settings: PortedSettings, steps: int | None) -> None:
-    """Complete the warmup and decay of the learning rate.
-
-    Args:
-        settings: settings that were translated one by one.
-        steps: number of optimizer steps; None if unknown.
-    """
-    ours, parts = settings.ours, settings.parts
-    kind, ratio = str(parts.get("schedule", "constant")), parts.get("warmup_ratio")
-    # If the number of steps is negative, veRL uses the ratio instead.
-    if (settings.number("optim.lr_warmup_steps") or 0) < 0:
-        settings.drop("optim.lr_warmup_steps")
-    if kind in ("cosine", "cosine_with_min_lr", "linear"):
-        ours["optim.lr_schedule"] = kind.partition("_")[0]
-        least = parts.get("min_lr_ratio") if kind != "linear" else None
-        ours["optim.lr_final_ratio"] = least or 0.0
-    elif not kind.startswith("constant"):
-        settings.drop("schedule", "optim.lr_schedule must be linear or cosine")
-    if ratio and steps is not None:
-        ours["optim.lr_warmup_steps"] = round(ratio * steps)
-    elif ratio:
-        settings.lose(
-            f"{settings.theirs('warmup_ratio')}={ratio}",
-            "set optim.lr_warmup_steps to this fraction of all optimizer steps",
-        )
-
-
 def _fit_algorithm(settings: PortedSettings) -> None:
     """Drop settings that neither the algorithm nor its loss has."""
     ours = settings.ours
@@ -369,7 +312,3 @@ def _fit_algorithm(settings: PortedSettings) -> None:
             tree = tree.get(part, OPEN) if isinstance(tree, dict) else OPEN
         if tree is OPEN:
             settings.drop(key, f"algorithm={name} with loss={known['loss']['name']} has no {key}")
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
