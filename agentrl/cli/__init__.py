@@ -10,13 +10,14 @@ import typer.core
 
 from agentrl._version import __version__
 from agentrl.cli import (
+    chat,
     check,
     cluster,
     config_commands,
     device_commands,
     envs,
     evaluate,
-    inference,
+    infer,
     list_extensions,
     play,
     serve,
@@ -127,8 +128,8 @@ app.command("plan", cls=_CommandWithOverrides)(plan.plan)
 app.command("eval", cls=_CommandWithOverrides)(evaluate.evaluate)
 app.command("compare")(evaluate.compare)
 app.command("play", cls=_CommandWithOverrides)(play.play)
-app.command("infer", cls=_CommandWithOverrides)(inference.infer)
-app.command("chat", cls=_CommandWithOverrides)(inference.chat)
+app.command("infer", cls=_CommandWithOverrides)(infer.infer)
+app.command("chat", cls=_CommandWithOverrides)(chat.chat)
 app.command("runs")(runs.runs)
 app.command("view")(view.view)
 app.command("episodes")(episodes.episodes)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentrl.cli.command_completion import complete_environment, complete_setting, complete_suite
+from agentrl.cli.model_options import GREEDY
 from agentrl.cli.terminal import print_table, suggest, table_width
 from agentrl.errors import ConfigError
 from agentrl.text import printable, shown_path
@@ -51,9 +52,6 @@ _PolicyOption = Annotated[
         "player such as `random` or `expert`. Repeatable with --suite, to compare several."
     ),
 ]
-_GreedyOption = Annotated[
-    bool, typer.Option("--greedy", help="Always take the most probable token.")
-]
 _CheckpointOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -92,7 +90,7 @@ def evaluate(
     others: _OthersArgument = None,
     episodes: _EpisodesOption = None,
     policy: _PolicyOption = None,
-    greedy: _GreedyOption = False,
+    greedy: GREEDY = False,
     checkpoint: _CheckpointOption = None,
     demos: _DemosOption = False,
     suite: _SuiteOption = None,

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from agentrl import extras
 from agentrl.cli.command_completion import complete_environment, complete_setting
+from agentrl.cli.model_options import CHECKPOINT, GREEDY
 from agentrl.cli.terminal import draw_image, output_console, suggest
 from agentrl.errors import ConfigError
 from agentrl.text import format_signed, one_line, pluralize, printable, shown_path
@@ -38,10 +39,6 @@ _PolicyOption = Annotated[
         "or the folder of a run or a model."
     ),
 ]
-_CheckpointOption = Annotated[
-    str | None,
-    typer.Option(help="Checkpoint of a run: `best`, `last` or a step; default: its final model."),
-]
 _WidthOption = Annotated[
     int,
     typer.Option(
@@ -57,10 +54,8 @@ def play(
     overrides: _OverridesArgument = None,
     policy: _PolicyOption = "human",
     seed: Annotated[int, typer.Option(help="Seed of the episode.", min=0)] = 0,
-    greedy: Annotated[
-        bool, typer.Option("--greedy", help="Always take the most probable token.")
-    ] = False,
-    checkpoint: _CheckpointOption = None,
+    greedy: GREEDY = False,
+    checkpoint: CHECKPOINT = None,
     delay: Annotated[
         float, typer.Option(help="Pause after each of a policy's turns, in seconds.", min=0)
     ] = 0.0,

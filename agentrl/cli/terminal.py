@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from agentrl.check.finding import Finding
     from agentrl.types import Image
 
+LINE_S = 10.0
+"""Seconds between two progress lines if there is no terminal."""
 _UPPER_HALF = "\u2580"
 _LONGEST = 20_000
 """Maximum characters of a log record, which may quote environments, models and servers."""
