@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import sys
 import threading
@@ -211,6 +212,9 @@ def test_a_phone_that_goes_away_is_offline_within_the_deadline(
         os.kill(phones.pid, signal.SIGKILL)
         waiting.join(10)
         assert [type(error) for error in hung] == [DeviceOffline]
+        gone = rf"{phone.serial}: sleep 30: the shell ended .*\. {phone.serial} is .* are ready"
+        assert re.match(gone, str(hung[0]), re.DOTALL)
+        assert isinstance(hung[0].__cause__, ConnectionError), "the cause is kept"
         start = time.monotonic()
         with pytest.raises(DeviceOffline, match="others are ready"):
             phone.screenshot()

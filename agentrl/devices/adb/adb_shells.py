@@ -3,7 +3,6 @@
 import struct
 import threading
 from collections.abc import Iterator, Sequence
-from enum import Enum, auto
 from typing import Protocol
 
 from agentrl.devices.adb.adb_socket import AdbSocket
@@ -14,7 +13,6 @@ from agentrl.devices.adb.shell_script import (
     Command,
     ShellScript,
     new_mark,
-    quote_command,
     text_results,
 )
 from agentrl.devices.device import CommandResult
@@ -44,11 +42,12 @@ class OneShotShell:
         if not commands:
             return []
         script = _script(self._transport, commands, prompted=False)
-        service = f"shell,v2,raw:{script.text}"
-        with self._transport.opened(service, deadline, _named(commands)) as link:
-            if _read(packets(link), script) is _End.SCRIPT:
-                return text_results(_outputs(self._transport, script))
-        raise _ended(self._transport, script)
+        try:
+            with self._transport.open(f"shell,v2,raw:{script.text}", deadline) as link:
+                _read(packets(link), script)
+        except FAILURES as error:
+            raise self._transport.failure(error, script.under_way, deadline.seconds) from error
+        return text_results(_outputs(self._transport, script))
 
 
 class PersistentShell:
@@ -86,14 +85,12 @@ class PersistentShell:
         if not script.text.isprintable() or not self._lock.acquire(blocking=False):
             return None
         try:
-            if self._talk(script, commands, deadline):
-                if script.lost:  # the shell has exited
-                    self._drop()
-                return _outputs(self._transport, script)
-            self._drop()
+            self._talk(script, deadline)
+            if script.lost:  # the shell has exited
+                self._drop()
         finally:
             self._lock.release()
-        raise _ended(self._transport, script)
+        return _outputs(self._transport, script)
 
     def close(self) -> None:
         """End the shell. A running call fails; the next call starts a new shell."""
@@ -101,26 +98,25 @@ class PersistentShell:
         if link is not None:
             link.close()
 
-    def _talk(self, script: ShellScript, commands: Sequence[Command], deadline: Deadline) -> bool:
-        """Send a script and read until its end; return False if the shell ends before that."""
+    def _talk(self, script: ShellScript, deadline: Deadline) -> None:
+        """Send a script and read until its end."""
         data = f"{script.text}\n".encode()
         try:
             # Two attempts suffice, because the second uses a shell that has just been opened.
             for _ in range(2):
                 link = self._ready(deadline)
                 link.send(_V2.pack(_STDIN, len(data)) + data)
-                end = _read(self._packets, script)
-                if end is not _End.EXIT or script.begun:
-                    return end is _End.SCRIPT
+                if _read(self._packets, script):
+                    return
                 # The shell had ended before it read any of the script, so send it to a new one.
                 self._drop()
+            raise ConnectionError(script.why_incomplete())
         except FAILURES as error:
             self._drop()
-            raise self._transport.failure(error, _named(commands), deadline.seconds) from error
+            raise self._transport.failure(error, script.under_way, deadline.seconds) from error
         except BaseException:  # the script may still run, and print before the next one
             self._drop()
             raise
-        return False
 
     def _ready(self, deadline: Deadline) -> AdbSocket:
         """Return the shell's connection, reopened if it has ended."""
@@ -169,23 +165,20 @@ def packets(link: AdbSocket) -> Iterator[tuple[int, bytes]]:
             yield last, b"".join(parts)
 
 
-class _End(Enum):
-    """Event that ended a script's output."""
+def _read(arriving: Iterator[tuple[int, bytes]], script: ShellScript) -> bool:
+    """Read a script's output to its end; return False if the shell exited before it began.
 
-    SCRIPT = auto()
-    EXIT = auto()
-    """The shell exited, so commands that it had not begun will not run."""
-    LINK = auto()
-    """The connection was lost, so it is unknown whether the script ran."""
-
-
-def _read(arriving: Iterator[tuple[int, bytes]], script: ShellScript) -> _End:
+    Raises:
+        ConnectionError: the shell or the connection ended early; part of the script may have run.
+    """
     for id, data in arriving:
         if id in (_STDOUT, _STDERR) and script.add(data):
-            return _End.SCRIPT
+            return True
+        if id == _EXIT and not script.begun:
+            return False
         if id == _EXIT:
-            return _End.EXIT
-    return _End.LINK
+            break
+    raise ConnectionError(script.why_incomplete())
 
 
 def _script(
@@ -206,19 +199,3 @@ def _outputs(transport: DeviceTransport, script: ShellScript) -> list[BytesResul
         return script.outputs()
     except LeaseLost as error:
         raise LeaseLost(f"{transport.serial}: lost lease {transport.token}; {error}") from None
-
-
-def _named(commands: Sequence[Command]) -> str:
-    return "; ".join(quote_command(command) for command in commands)
-
-
-def _ended(transport: DeviceTransport, script: ShellScript) -> DeviceError:
-    """Return the error for a shell that ended before its script did."""
-    # A missing phone or a lost lease is a more useful error than the end of a shell.
-    try:
-        transport.check_online()
-        script.outputs()
-    except DeviceError as error:
-        named = str(error).startswith(transport.serial)
-        return error if named else DeviceError(f"{transport.serial}: {error}")
-    return DeviceError(f"{transport.serial}: the shell ended unexpectedly")

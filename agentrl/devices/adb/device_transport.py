@@ -53,16 +53,27 @@ class DeviceTransport:
             raise self.failure(error, what or service, deadline.seconds) from error
 
     def failure(self, error: Exception, what: str, seconds: float) -> DeviceError:
-        """Convert an exception of `FAILURES` to a typed error."""
-        # "The phone is gone" is a more useful error than a closed connection.
-        if not isinstance(error, TimeoutError):
-            try:
-                self.check_online()
-            except DeviceOffline as gone:
-                return gone
-            except DeviceError as silent:  # the original error is more useful
-                log.info("%s", silent)
-        return to_device_error(error, f"{self.serial}: {what[:100]}", seconds)
+        """Convert an exception of `FAILURES` to a typed error; `what` was being done."""
+        failed = to_device_error(error, f"{self.serial}: {what[:100]}", seconds)
+        # The connection to a phone that goes away is closed; it does not time out.
+        if isinstance(error, TimeoutError | ConnectionRefusedError):
+            return failed
+        return self.gone_after(failed) or failed
+
+    def gone_after(self, failed: DeviceError) -> DeviceOffline | None:
+        """Return the error to raise instead of `failed` if that happened because the phone is gone.
+
+        Returns:
+            An error that includes `failed`; None if the phone is there, or the adb server does not
+            say.
+        """
+        try:
+            self.check_online()
+        except DeviceOffline as gone:
+            return DeviceOffline(f"{failed}. {gone}")
+        except DeviceError as silent:
+            log.warning("%s", silent)
+        return None
 
     def check_online(self) -> None:
         """Check that the adb server lists the phone as ready."""

@@ -109,7 +109,7 @@ class ShellScript:
                 text = f"{run}; echo {mark}$?{'; ' * bool(text)}{text}"
         self.text = "; ".join([*begin, *([f"{{ {text}; }} </dev/null 2>&1"] if text else [])])
         self._mark = mark.encode()
-        self._count = len(commands)
+        self._commands = commands
         self._output = bytearray()
         self._results: list[BytesResult] = []
         self.lost = False
@@ -138,17 +138,26 @@ class ShellScript:
             self.begun = True
             del self._output[: code.end()]
             start = 0
-        return self._stopped or len(self._results) >= self._count
+        return self._stopped or len(self._results) >= len(self._commands)
+
+    @property
+    def under_way(self) -> str:
+        """The first command without a result: the one at which a script that failed did."""
+        return quote_command(self._commands[min(len(self._results), len(self._commands) - 1)])
+
+    def why_incomplete(self) -> str:
+        """Return the message for a shell that ended before the script was complete."""
+        tail = bytes(self._output[-200:]).decode("utf-8", "replace")
+        done, count = len(self._results), len(self._commands)
+        return f"the shell ended after {done} of {count} commands: {tail!r}"
 
     def outputs(self) -> list[BytesResult]:
-        """Return the output and exit code of each command, up to a gate that failed."""
+        """Return each command's output and exit code once the script is complete.
+
+        After a gate that failed, there are no results.
+        """
         if self.lost:
             raise LeaseLost(
                 "the phone now has a different holder or none. Is another job using it?"
-            )
-        if not self._stopped and len(self._results) < self._count:
-            tail = bytes(self._output[-200:]).decode("utf-8", "replace")
-            raise DeviceError(
-                f"the shell ended after {len(self._results)} of {self._count} commands: {tail!r}"
             )
         return self._results

@@ -115,8 +115,8 @@ class StreamCapture(StreamingCapture):
             if frame is not None:
                 return rgb(frame)
             why = run.why_ended()
-        self._transport.check_online()
-        raise CaptureError(f"{self._transport.serial}: screenrecord returned no frame: {why}")
+        error = CaptureError(f"{self._transport.serial}: screenrecord returned no frame: {why}")
+        raise self._transport.gone_after(error) or error
 
     def _start(self, deadline: Deadline) -> "ScreenRecording":
         self.close()

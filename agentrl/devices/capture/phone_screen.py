@@ -70,8 +70,9 @@ class PhoneScreen:
                     picture = self.capture.parse(printed)
                 if picture is None:
                     picture, rest = self.capture.frame(deadline), []
-            except CaptureError:  # if the phone is gone, report that instead
-                self._transport.check_online()
+            except CaptureError as error:
+                if gone := self._transport.gone_after(error):
+                    raise gone from error
                 raise
             self._check_size(picture, deadline)
         picture.flags.writeable = False

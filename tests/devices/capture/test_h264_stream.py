@@ -21,7 +21,7 @@ from agentrl.devices.capture import h264_stream
 from agentrl.devices.capture.capture_trial import measure_lag_s
 from agentrl.devices.capture.h264_stream import H264Decoder, StreamCapture, rgb
 from agentrl.devices.capture.picture_checks import images_match
-from agentrl.errors import CaptureError, ConfigError, DeviceTimeout
+from agentrl.errors import CaptureError, ConfigError, DeviceError, DeviceTimeout
 from agentrl.types import Image
 
 WIDTH, HEIGHT = 96, 160
@@ -109,8 +109,8 @@ class PlayedPhone:
         if self._plug is not None:
             self._plug.close()
 
-    def check_online(self) -> None:
-        """It is."""
+    def gone_after(self, failed: DeviceError) -> None:
+        """It is there."""
 
 
 def painted(level: int, width: int = WIDTH, height: int = HEIGHT) -> Image:
