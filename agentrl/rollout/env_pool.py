@@ -19,7 +19,7 @@ from agentrl.rollout.environments.load_translator_and_players import ResizeOf
 from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.nodes.shared_phone_pool import SharedPhones, SharedPool, open_phone_pool
 from agentrl.rollout.rollout_plan import RolloutPlan
-from agentrl.types import Episode, Image, Outcome, Split
+from agentrl.types import Episode, Image, Split
 from virtual_phone.phones_spec import AppSpec
 
 log = logging.getLogger(__name__)
@@ -123,31 +123,25 @@ class PhoneEnvPool:
         raise busy
 
     async def _run_on_leased_phone(self, run: RunEpisode, split: Split, name: str) -> Episode:
-        episode: Episode | None = None
-        try:
-            async with self.pool.lease(self._lease_s) as lease:
-                runner = EnvRunner(
-                    self._env_of(split, name),
-                    self._frame_saver(lease.serial),
-                    lease.serial,
-                    lease.token,
-                    resize_of=self._resize_of,
-                    host=self._host,
-                )
-                try:
-                    episode = await run(runner)
-                finally:
-                    self._closing.add(runner)
-                # The phone may have caused the timeout.
-                if episode.outcome is Outcome.TIMEOUT:
-                    lease.doubt()
-                # The lease counts the failure against the phone.
-                if isinstance(episode.failure, DeviceError):
-                    raise episode.failure
-        except DeviceError:
-            if episode is None:
-                raise
-        return episode
+        async with self.pool.lease(self._lease_s) as lease:
+            runner = EnvRunner(
+                self._env_of(split, name),
+                self._frame_saver(lease.serial),
+                lease.serial,
+                lease.token,
+                resize_of=self._resize_of,
+                host=self._host,
+            )
+            try:
+                episode = await run(runner)
+            finally:
+                self._closing.add(runner)
+            if isinstance(episode.failure, DeviceError):
+                lease.fail(episode.failure)
+            # The phone may have caused a timeout, or an app to fail after its launch.
+            elif episode.outcome.void:
+                lease.doubt()
+            return episode
 
     def _frame_saver(self, serial: str) -> SaveFrame:
         """Return a function that stores a phone's frames and passes their ids to the live view."""

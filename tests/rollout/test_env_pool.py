@@ -55,10 +55,11 @@ async def test_waiting_for_a_busy_phone_is_bounded(adb_server):
         (Outcome.TIMEOUT, None, True),
         (Outcome.DEVICE_ERROR, AppLeft("call", "it rang"), True),
         (Outcome.DEVICE_ERROR, ScreenRotated("it was turned"), True),
+        (Outcome.ENV_ERROR, EnvError("the game publishes no state after its launch"), True),
         (Outcome.TERMINATED, None, False),
     ],
 )
-async def test_abandoned_or_left_episode_changes_no_failure_count(
+async def test_an_episode_that_may_be_the_phones_fault_changes_no_failure_count(
     adb_server, third, failure, put_aside
 ):
     (request,) = requests_of_step("train", 1, [5], 1)
@@ -73,6 +74,7 @@ async def test_abandoned_or_left_episode_changes_no_failure_count(
                 return replace(episode_of(request, outcome), failure=why)
 
             assert (await env_pool.run_in_env(end)).outcome is outcome
+            assert why is None or why.__traceback__ is None, "frames would keep images in memory"
         (phone,) = pool.stats()
         assert (phone.failures, phone.quarantined) == (3, put_aside)
 

@@ -54,8 +54,10 @@ class LeasedDevice(ForwardingDevice):
         """Packages of the apps that were started."""
         self.busy_s = 0.0
         """Seconds spent in calls so far."""
+        self.failure: DeviceError | None = None
+        """The phone's failure that the holder has handled; see `fail`."""
         self.doubtful = False
-        """Whether the phone may have caused the episode to time out; see `doubt`."""
+        """Whether the phone may have caused the episode to fail; see `doubt`."""
         self._ended = False
         self._lock = threading.Lock()
         _leases[token] = self
@@ -65,8 +67,12 @@ class LeasedDevice(ForwardingDevice):
         """Whether a call is in progress."""
         return self._lock.locked()
 
+    def fail(self, error: DeviceError) -> None:
+        """Report a failure of the phone without raising it from the lease's `with` block."""
+        self.failure = error
+
     def doubt(self) -> None:
-        """Mark that the episode was given up because it took too long.
+        """Mark that the episode failed in a way that the phone may have caused.
 
         The lease does not count as a failure, but does not reset the failure count either.
         """
@@ -129,6 +135,14 @@ class LeaseEnd:
     launched: Collection[str] = ()
     """Packages of the apps that were started."""
 
+    @staticmethod
+    def after(failure: DeviceError) -> "LeaseEnd":
+        """Return how a lease ends in which this error was raised."""
+        if isinstance(failure, AppLeft | ScreenRotated):  # not a failure of the phone
+            return LeaseEnd()
+        error = f"{type(failure).__name__}: {failure}"
+        return LeaseEnd(error=error, taken=isinstance(failure, LeaseLost))
+
 
 class Lender(Protocol):
     """Leases phones, from this process or another."""
@@ -169,9 +183,10 @@ class Borrower(ABC):
     async def lease(self, deadline_s: float) -> AsyncIterator[LeasedDevice]:
         """Lease the phone that has been idle longest for the duration of a `with` block.
 
-        A DeviceError that leaves the `with` block counts as a failure of the phone, except for
-        AppLeft and ScreenRotated. A good lease resets the failure count, unless it was doubted
-        (`LeasedDevice.doubt`) or a call to the phone was still running when it ended.
+        A DeviceError that leaves the `with` block, or is reported with `LeasedDevice.fail`, counts
+        as a failure of the phone, except for AppLeft and ScreenRotated. A good lease resets the
+        failure count, unless it was doubted (`LeasedDevice.doubt`) or a call to the phone was still
+        running when it ended.
         """
         grant = await self._lender.acquire(deadline_s)
         ending = LeaseEnd()
@@ -181,17 +196,16 @@ class Borrower(ABC):
                 lease = self._leases[grant.token] = await self._opened(grant)
             except (DeviceError, ConfigError) as error:
                 raise NoDevice(
-                    f"{grant.serial} was leased but cannot be opened: {error}"
+                    f"{grant.serial} was leased but cannot be opened: "
+                    f"{type(error).__name__}: {error}"
                 ) from error
             yield lease
-            ending = LeaseEnd(good=not (lease.doubtful or lease.calling))
-        except (AppLeft, ScreenRotated):  # not a failure of the phone
-            raise
-        except LeaseLost as error:
-            ending = LeaseEnd(error=f"{type(error).__name__}: {error}", taken=True)
-            raise
+            if lease.failure is not None:
+                ending = LeaseEnd.after(lease.failure)
+            else:
+                ending = LeaseEnd(good=not (lease.doubtful or lease.calling))
         except DeviceError as error:
-            ending = LeaseEnd(error=f"{type(error).__name__}: {error}")
+            ending = LeaseEnd.after(error)
             raise
         finally:
             # Shield the release, because a canceled episode must still return its phone.

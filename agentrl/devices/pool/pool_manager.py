@@ -136,7 +136,7 @@ class PoolManager:
             except BatteryError as error:
                 self._set_aside(grant, error)
             except DeviceError as error:
-                await self.release(grant.token, LeaseEnd(error=str(error)))
+                await self.release(grant.token, LeaseEnd.after(error))
             except asyncio.CancelledError:
                 # Release only after the token is written, or it could overwrite the next holder's.
                 self._tasks.start(self._release_after(holding, grant))
@@ -228,7 +228,7 @@ class PoolManager:
         """Quarantine a phone immediately, since a restart or reboot would not help its battery."""
         phone = self.ledger.phone_of(grant.token)
         if phone is not None and self.ledger.end(grant.token, good=False, failed=True):
-            self._last_failure = f"{phone}: {error}"
+            self._last_failure = f"{phone}: {type(error).__name__}: {error}"
             self.ledger.record_recovery(phone, (), answers=False)
             log.warning("%s is now in quarantine; last failure: %s", phone, self._last_failure)
         self._grant_free_phones()

@@ -24,7 +24,15 @@ from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.devices.pool.pool_manager import PoolManager
-from agentrl.errors import AppLeft, DeviceError, DeviceOffline, LeaseLost, NoDevice, PoolEmpty
+from agentrl.errors import (
+    AppLeft,
+    DeviceError,
+    DeviceOffline,
+    DeviceTimeout,
+    LeaseLost,
+    NoDevice,
+    PoolEmpty,
+)
 from virtual_phone import spawn
 
 
@@ -168,6 +176,31 @@ async def test_a_timed_out_lease_neither_counts_nor_resets_failures() -> None:
     assert not pool.stats()[0].quarantined
     await fail(pool)
     assert pool.stats()[0].quarantined
+
+
+async def test_a_reported_failure_counts_as_one_that_was_raised() -> None:
+    pool = pool_of(1, quarantine_after=2)
+    errors = (DeviceOffline("gone"), AppLeft("call", "it rang"), DeviceTimeout("no answer"))
+    for error in errors:
+        assert not pool.stats()[0].quarantined
+        async with pool.lease(5) as phone:
+            phone.fail(error)
+    assert (pool.stats()[0].failures, pool.stats()[0].quarantined) == (2, True)
+    with pytest.raises(PoolEmpty, match="Last failure: phone-0: DeviceTimeout: no answer"):
+        async with pool.lease(0.1):
+            pass
+
+
+async def test_a_phone_that_refuses_the_lease_is_reported_with_the_type_of_its_error() -> None:
+    device = StillDevice("phone")
+    device.unreachable = 10**6
+    device.deadlines = Deadlines(connect_s=0.01)
+    with (
+        pool_with(device, quarantine_after=1) as pool,
+        pytest.raises(PoolEmpty, match="Last failure: phone: DeviceOffline: not there"),
+    ):
+        async with pool.lease(5):
+            pass
 
 
 async def test_a_failed_phone_is_reconnected_before_it_is_leased() -> None:
