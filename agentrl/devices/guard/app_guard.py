@@ -15,7 +15,14 @@ from agentrl.devices.input.settle import Settled, act_and_settle
 from agentrl.devices.readiness import why_dark
 from agentrl.devices.screen_comparison import ScreenComparison
 from agentrl.devices.screen_regions import STATUS_BAR
-from agentrl.errors import AppLeft, AppNotInFront, CaptureError, DeviceTimeout, ScreenRotated
+from agentrl.errors import (
+    AppLeft,
+    AppNotInFront,
+    CaptureError,
+    DeviceOffline,
+    DeviceTimeout,
+    ScreenRotated,
+)
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)
@@ -223,8 +230,8 @@ class AppGuard:
                 only_in=only_in,
                 **settling,
             )
-        except DeviceTimeout:
-            window = self._foreign_window()
+        except DeviceTimeout as silence:
+            window = self._foreign_window_after(silence)
             if window is None:
                 raise
             # Only an app that counts touches can be known not to have received a touch.
@@ -309,6 +316,16 @@ class AppGuard:
 
     def _foreign_window(self) -> Window | None:
         return foreign_window(self._device, self._allowed)
+
+    def _foreign_window_after(self, silence: DeviceTimeout) -> Window | None:
+        """Return the window in front of an app that did not answer; on a dead phone, raise."""
+        try:
+            return self._foreign_window()
+        # What failed is the action, not this look.
+        except DeviceTimeout:
+            raise silence from silence.__cause__
+        except DeviceOffline as gone:
+            raise DeviceOffline(f"{silence}. {gone}") from silence
 
     def _wait_until(self, is_so: Callable[[], bool]) -> None:
         """Wait for a condition, up to the `settle_s` deadline."""

@@ -13,6 +13,9 @@ from agentrl.errors import (
     AppNotInFront,
     CaptureError,
     ConfigError,
+    DeviceError,
+    DeviceOffline,
+    DeviceTimeout,
     ScreenRotated,
 )
 from agentrl.types import Image
@@ -205,6 +208,21 @@ def test_nothing_in_front_discards_the_episode(
     say(focus="null")
     with pytest.raises(AppLeft, match=r"^nothing_in_front: "):
         guard.perform(TOP, before=phone.screenshot())
+
+
+@pytest.mark.parametrize("second", [DeviceTimeout, DeviceOffline])
+def test_the_error_of_a_dead_phone_names_the_action_and_not_the_look_after_it(
+    guard: AppGuard, phone: Interrupted, second: type[DeviceError]
+) -> None:
+    def fail(error: DeviceError) -> None:
+        raise error
+
+    before = phone.screenshot()
+    phone.before = lambda: fail(DeviceTimeout("input tap: no answer"))
+    phone.unsure = [lambda: fail(second("dumpsys window"))]
+    with pytest.raises(second, match=r"^input tap: no answer") as raised:
+        guard.perform(TOP, before=before)
+    assert ("dumpsys" in str(raised.value)) == (second is DeviceOffline)
 
 
 def test_an_unknown_foreground_is_waited_for_without_pressing_a_key(
