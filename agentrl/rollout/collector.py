@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from agentrl.errors import EnvCrashed, EnvError, EnvLost, RewardError, WorldError
+from agentrl.errors import (
+    EnvCrashed,
+    EnvError,
+    EnvLost,
+    RewardError,
+    WorldError,
+    describe_error,
+)
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.text import pluralize
 from agentrl.types import Episode, ScoredEpisode, Split, TruncatedBy
@@ -257,7 +264,10 @@ class Collector:
                 for slot in slots:
                     slot.cancel()
         except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+            first, *others = failures.exceptions
+            for other in others:
+                log.warning("another worker failed as well: %s", describe_error(other))
+            raise first from first.__cause__
         finally:
             self._failures.log_repeated()
         episodes = [self._results[index] for index in range(self._num_requests)]

@@ -282,6 +282,23 @@ async def test_a_worker_that_is_being_replaced_is_not_waited_for_once_all_is_pla
     assert len(await asyncio.wait_for(collector.collect_from(workers), 10)) == 4
 
 
+async def test_of_several_failed_workers_the_first_error_keeps_its_cause_and_others_are_logged(
+    caplog,
+):
+    class Lost(Worker):
+        async def wait_until_ready(self):
+            await asyncio.sleep(0)
+            if self.number == 0:
+                raise WorldError("first") from OSError("the cause")
+            raise RewardError("second")
+
+    collector = Collector(requests_of_step("train", 1, [5], 2), 0, CollectionProgress())
+    with pytest.raises(WorldError, match="first") as raised:
+        await collector.collect_from([Lost(None, 1, 0), Lost(None, 1, 1)])
+    assert isinstance(raised.value.__cause__, OSError)
+    assert "another worker failed as well: RewardError: second" in caplog.text
+
+
 async def test_a_worker_that_gave_up_is_given_no_requests():
     class GaveUp(Worker):
         async def wait_until_ready(self):
