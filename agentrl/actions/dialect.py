@@ -6,6 +6,7 @@ models expect, and the stop strings that end a reply. Each dialect is a module i
 """
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -131,9 +132,14 @@ class Dialect(ABC):
         return shown
 
 
+def type_name(kind: type[Any]) -> str:
+    """Return the name of an action type for messages: `double_tap`."""
+    return re.sub("(?<=.)(?=[A-Z])", "_", kind.__name__).lower()
+
+
 def type_names(types: ActionTypes) -> str:
-    """List the names of action types for messages: `tap, swipe`."""
-    return ", ".join(sorted(kind.__name__.lower() for kind in types))
+    """List the names of action types for messages: `long_press, tap`."""
+    return ", ".join(sorted(map(type_name, types)))
 
 
 def open_dialect(name: str, kwargs: Mapping[str, Any] | None = None) -> Dialect:

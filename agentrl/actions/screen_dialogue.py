@@ -1,6 +1,6 @@
 """An environment's conversation in a dialect: its prompts, and the actions in the replies."""
 
-from agentrl.actions.dialect import ActionTypes, Dialect, Screen, type_names
+from agentrl.actions.dialect import ActionTypes, Dialect, Screen, type_name, type_names
 from agentrl.actions.screen_actions import Drag, ScreenAction, Swipe
 from agentrl.errors import ActionError
 from agentrl.types import Image, Message
@@ -71,7 +71,7 @@ class ScreenDialogue:
         swipes = isinstance(action, Drag) and Swipe in self.accepts
         if type(action) not in self.accepts and not swipes:
             raise ActionError(
-                f"{type(action).__name__.lower()} is not possible here; the actions are "
+                f"{type_name(type(action))} is not possible here; the actions are "
                 f"{type_names(self.accepts)}"
             )
         return action

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agentrl.actions.default_translator import SpaceTranslator
 from agentrl.actions.dialect import open_dialect
 from agentrl.actions.screen_action_converter import ScreenActionConverter
-from agentrl.actions.screen_actions import AnswerUser, Drag, Swipe, Tap, Type
+from agentrl.actions.screen_actions import AnswerUser, Drag, LongPress, Swipe, Tap, Type
 from agentrl.errors import ActionError, ConfigError
 
 PIXELS = spaces.Box(np.array([0, 0]), np.array([499, 299]), dtype=np.int64)
@@ -58,3 +58,5 @@ def test_a_text_environment_speaks_a_dialect() -> None:
     assert translator.to_action(translator.to_reply("hello", "A word.")) == "hello"
     with pytest.raises(ActionError, match="tap is not possible here"):
         translator.to_action(translator.spell(Tap(0.5, 0.5)))
+    with pytest.raises(ActionError, match=r"long_press is not possible .* are answer_user, type"):
+        translator.to_action(translator.spell(LongPress(0.5, 0.5)))

@@ -1,10 +1,10 @@
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.actions.screen_action_syntax import FORMS, KEYS, MAX_TEXT, MAX_WAIT_S
+from agentrl.actions.screen_action_syntax import ACTION_FORMS, FORMS, KEYS, MAX_TEXT, MAX_WAIT_S
 from agentrl.devices import (
     Action,
     ActionSyntax,
@@ -107,6 +107,10 @@ def test_a_reply_is_an_action_or_an_action_error(reply: str, name: str) -> None:
 def test_invalid_actions_say_why(reply: str, complaint: str) -> None:
     with pytest.raises(ActionError, match=complaint):
         ActionSyntax().parse(reply)
+
+
+def test_every_action_of_devices_has_a_form() -> None:
+    assert set(ACTION_FORMS) == set(get_args(Action))
 
 
 def test_the_default_format_has_not_changed() -> None:
