@@ -16,6 +16,7 @@
         │   ├── DeviceOffline     it is not connected (anymore)
         │   ├── DeviceTimeout     it did not answer within its deadline
         │   ├── CaptureError      it returned no usable screenshot
+        │   ├── BatteryError      its battery is empty or too hot
         │   ├── LeaseLost         the lease has ended; another client may hold the phone
         │   ├── AppLeft           something covered the app, and not through the agent's action
         │   ├── AppNotInFront     an action was withheld because another app was in front

@@ -217,3 +217,17 @@ def test_links_point_to_existing_files(page):
     file = DOCS / page
     for target in re.findall(r"\]\(([^)#:]+)\)", file.read_text()):
         assert (file.parent / target).exists(), target
+
+
+def test_every_function_on_the_paths_through_the_code_is_in_the_file_of_its_row():
+    text = (DOCS.parent / "CONTRIBUTING.md").read_text()
+    sections = re.findall(r"^## The path of .*?(?=^## )", text, re.MULTILINE | re.DOTALL)
+    rows = [line.split(" | ") for part in sections for line in part.splitlines() if "](" in line]
+    rows = [row for row in rows if len(row) == 3]
+    assert len(rows) > 30
+    for _, functions, link in rows:
+        (path,) = re.findall(r"\((.+?)\)", link)
+        code = (DOCS.parent / path).read_text()
+        for name in re.findall(r"(\w+)`", functions):
+            defined = rf"(def|class) {name}\b|^ +{name} = "
+            assert re.search(defined, code, re.MULTILINE), (path, name)

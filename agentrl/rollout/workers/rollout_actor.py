@@ -97,10 +97,10 @@ class RolloutActor:
         if self._run is not None:
             await asyncio.to_thread(self._run.flush)
 
-    async def play_request(
+    async def play_and_deliver(
         self, request: EpisodeRequest, player: str | None, greedy: bool
     ) -> ScoredEpisode:
-        """See RolloutWorker.play_request; return once the episode is in the run's folder."""
+        """Play, score and record an episode; return it once it is in the run's folder."""
         scored = await self._rollouts.play_request(request, player, greedy)
         # A recording still in the spool would be lost with this node.
         if self._run is not None and self._run.is_spooled:

@@ -66,13 +66,18 @@ class SupervisedWorker:
     async def play_request(
         self, request: EpisodeRequest, player: str | None, greedy: bool
     ) -> ScoredEpisode | None:
-        """See EpisodeWorker.play_request; an actor that hangs is killed."""
+        """Let the actor play an episode (`RolloutActor.play_and_deliver`); kill it if it hangs.
+
+        See EpisodeWorker.play_request.
+        """
         # The actor died while this slot was idle.
         if not self.is_current:
             return None
         starter, result = self.supervisor.starter, self.supervisor.result
         playing = asyncio.ensure_future(
-            result(self, lambda one: one.actor.play_request.remote(request, player, greedy), None)
+            result(
+                self, lambda one: one.actor.play_and_deliver.remote(request, player, greedy), None
+            )
         )
         deadline_s = play_deadline_s(*self.room, starter.plan.settings.rollout)
         try:

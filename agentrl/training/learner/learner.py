@@ -174,7 +174,7 @@ class Learner:
         # Compare first, because learner and engine weights differ after an optimizer step.
         if self._settings.train.compare_engine:
             compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
-        self._train_on(samples, orders, metrics, coefficient)
+        self._take_steps(samples, orders, metrics, coefficient)
         self.version += 1
         result = compared | metrics.means() | {"version": float(self.version)}
         result["tokens"] = float(sum(sample.num_sampled for sample in samples))
@@ -208,7 +208,7 @@ class Learner:
         temperature = self._settings.rollout.temperature
         return measure_mismatch(samples, self._policy, self._batcher, temperature=temperature)
 
-    def _train_on(
+    def _take_steps(
         self,
         samples: Sequence[TrainingSample],
         orders: Sequence[Tensor],

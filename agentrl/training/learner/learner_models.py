@@ -77,7 +77,7 @@ class LearnerModels:
             image_token_cost=self.policy.image_token_cost,
         )
         self.batcher = MicroBatcher(packing=packing, model_adapter=self.model_adapter, rank=rank)
-        self.optimizer = self._optimizer_of(self.policy, settings.optim, "optim.lr")
+        self.optimizer: Optimizer = self._optimizer_of(self.policy, settings.optim, "optim.lr")
         self.skipped_updates = 0
         """Number of updates that skipped every optimizer step of the policy."""
         self.offline: OfflineUpdate | None = None
