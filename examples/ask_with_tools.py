@@ -12,7 +12,7 @@ import numpy as np
 
 import agentrl
 from agentrl.actions.action_calls import ActionSet
-from agentrl.data.observations import AnyText, ImageTuple
+from agentrl.data.gymnasium_spaces import AnyText, ImageTuple
 from agentrl.envs.qa.tools import calculate, zoom
 from agentrl.errors import ActionError
 from agentrl.types import Message, Observation

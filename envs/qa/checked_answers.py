@@ -7,7 +7,7 @@ import gymnasium
 
 from agentrl.actions.action_calls import ActionSet
 from agentrl.data import grading
-from agentrl.data.observations import AnyText
+from agentrl.data.gymnasium_spaces import AnyText
 from agentrl.envs.qa.env import QA
 from agentrl.envs.qa.translator import QATranslator
 from agentrl.errors import ActionError

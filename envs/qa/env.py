@@ -8,7 +8,7 @@ import gymnasium
 
 from agentrl.data import grading
 from agentrl.data.dataset import Dataset
-from agentrl.data.observations import AnyText, ImageTuple
+from agentrl.data.gymnasium_spaces import AnyText, ImageTuple
 from agentrl.data.question import Question
 from agentrl.data.reward_inputs import IMAGE_COLUMN, ROW
 from agentrl.env_registry import FirstObservation

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
-from agentrl.data.observations import AnyText
+from agentrl.data.gymnasium_spaces import AnyText
 from agentrl.errors import ConfigError, EnvError
 from agentrl.rollout.environments.env_server import MAX_BYTES, OpaqueSpace
 from agentrl.text import quoted

@@ -16,7 +16,7 @@ import gymnasium
 
 from agentrl import env_registry, user_code
 from agentrl.config import EnvConfig, EvalConfig, History, parse_history
-from agentrl.data.observations import AnyText
+from agentrl.data.gymnasium_spaces import AnyText
 from agentrl.errors import (
     ConfigError,
     InvalidArgument,

@@ -13,7 +13,7 @@ import agentrl
 from agentrl import config as configuration
 from agentrl.cli import run
 from agentrl.config import EnvConfig
-from agentrl.data.observations import AnyText, ImageTuple
+from agentrl.data.gymnasium_spaces import AnyText, ImageTuple
 from agentrl.envs.qa import arithmetic, geometry
 from agentrl.envs.qa.arithmetic import Arithmetic
 from agentrl.envs.qa.counting import LEVELS, SHAPES, Counting

@@ -27,7 +27,7 @@ from hypothesis.extra import numpy as hnp
 
 from agentrl.cli.serve import standalone_program
 from agentrl.config import Config, EnvConfig
-from agentrl.data.observations import AnyText
+from agentrl.data.gymnasium_spaces import AnyText
 from agentrl.errors import ConfigError, EnvError, WorldError
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments import env_server
