@@ -1,7 +1,4 @@
-"""User-given paths, atomic file writes, folder locks, and the package's symbolic links.
-
-`agentrl/envs`, `agentrl/rewards` and `agentrl/configs` are links: docs/decisions/001-links.md.
-"""
+"""User-given paths, atomic file writes, and folder locks."""
 
 import errno
 import fcntl
@@ -19,8 +16,6 @@ from agentrl.errors import ConfigError
 
 StrPath = str | os.PathLike[str]
 """A path given by a user; a `Run` also counts as a path."""
-_PACKAGE = Path(__file__).resolve().parent
-_LINKED = ("envs", "rewards", "configs")
 _LOCK = ".lock"
 _PATIENCE_S = 0.5
 """Seconds to wait for a lock, which `is_locked` in another process may hold for an instant."""
@@ -199,39 +194,3 @@ def is_locked(folder: Path) -> bool | None:
     finally:
         os.close(held)
     return False
-
-
-def refuse_bare_name(name: str) -> None:
-    """Reject an import of `envs` or `rewards` by bare name, which would create a second registry.
-
-    Args:
-        name: the `__name__` of the module being imported.
-
-    Raises:
-        ImportError: the module is imported by its folder's bare name.
-    """
-    top = name.partition(".")[0]
-    if top in _LINKED:
-        raise ImportError(
-            f"{name!r} was imported by its folder's name; import 'agentrl.{name}' instead, "
-            "so that nothing is registered twice"
-        )
-
-
-def check_links(package: Path = _PACKAGE) -> None:
-    """Check that the links of a checkout are intact.
-
-    Args:
-        package: the folder of the package.
-
-    Raises:
-        ConfigError: a link is missing, or is a text file.
-    """
-    broken = [name for name in _LINKED if not (package / name).is_dir()]
-    if broken:
-        raise ConfigError(
-            f"{package}: {', '.join(broken)} must be symbolic links to the folders of the same "
-            "name at the top of the checkout (some ZIP extractors, and Windows without symlinks, "
-            "write text files instead). Clone with 'git clone -c core.symlinks=true', or "
-            f"replace each: 'ln -sfn ../{broken[0]} {package / broken[0]}'"
-        )

@@ -1,7 +1,7 @@
 """The built-in environments; importing this package registers them."""
 
 from agentrl.env_registry import register
-from agentrl.files import refuse_bare_name
+from agentrl.package_links import refuse_bare_name
 
 refuse_bare_name(__name__)
 

@@ -1,5 +1,5 @@
 """Reward functions: pure functions of an episode, one file per game or topic."""
 
-from agentrl.files import refuse_bare_name
+from agentrl.package_links import refuse_bare_name
 
 refuse_bare_name(__name__)

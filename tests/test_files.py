@@ -1,4 +1,3 @@
-import importlib
 import resource
 import signal
 import subprocess
@@ -10,10 +9,8 @@ import pytest
 from agentrl.errors import ConfigError
 from agentrl.files import (
     atomic_replace,
-    check_links,
     is_locked,
     lock_folder,
-    refuse_bare_name,
     remove_partial_files,
     write_durably,
 )
@@ -88,35 +85,3 @@ def test_a_folder_is_locked_by_one_process_until_it_is_killed(tmp_path: Path) ->
     assert is_locked(tmp_path) is False
     with lock_folder(tmp_path):
         pass
-
-
-@pytest.mark.parametrize("name", ["envs", "envs.android", "rewards"])
-def test_an_import_by_bare_name_is_refused(name: str) -> None:
-    with pytest.raises(ImportError, match=f"agentrl.{name}"):
-        refuse_bare_name(name)
-
-
-def test_an_import_by_full_name_passes() -> None:
-    refuse_bare_name("agentrl.envs")
-
-
-@pytest.mark.parametrize("name", ["envs", "rewards"])
-def test_the_top_level_folders_cannot_be_imported_directly(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Another test's folder may hold a file of that name, such as a new environment's rewards.py.
-    monkeypatch.syspath_prepend(Path(__file__).parents[1])
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    with pytest.raises(ImportError, match=f"import 'agentrl.{name}' instead"):
-        importlib.import_module(name)
-
-
-def test_the_links_of_this_checkout_are_intact() -> None:
-    check_links()
-
-
-def test_links_that_became_text_files_are_config_errors(tmp_path: Path) -> None:
-    (tmp_path / "envs").write_text("../envs")
-    (tmp_path / "rewards").mkdir()
-    with pytest.raises(ConfigError, match=r"envs, configs must be symbolic links.*core\.symlinks"):
-        check_links(tmp_path)

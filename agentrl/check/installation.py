@@ -11,7 +11,7 @@ from agentrl import accelerators, extras
 from agentrl.check.finding import Finding, State, ok, ok_if
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.extension_points import LOGGER
-from agentrl.files import check_links
+from agentrl.package_links import check_links
 
 _GIB = 1 << 30
 _ADB_SERVER_S = 5.0

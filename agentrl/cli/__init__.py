@@ -30,7 +30,7 @@ from agentrl.cli.jobs import finetuning, pipeline, plan, sweep, train
 from agentrl.cli.porting import port
 from agentrl.cli.recordings import audit, episodes, export, prune, rescore_and_rehearse, runs, view
 from agentrl.errors import AgentRLError, ConfigError, message_of
-from agentrl.files import check_links
+from agentrl.package_links import check_links
 from agentrl.text import printable
 
 _GROUPS = {
