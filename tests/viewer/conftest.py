@@ -1,6 +1,7 @@
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -151,4 +152,16 @@ def wait_for(condition, seconds: float = 20.0):
     while not (found := condition()):
         assert time.monotonic() < end
         time.sleep(0.05)
+    return found
+
+
+def ask(
+    url: str, path: str, method: str = "GET", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    """Send a raw request, because HTTP clients normalize the path."""
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=30)
+    connection.request(method, path, headers={"Host": url.removeprefix("http://"), **headers})
+    answer = connection.getresponse()
+    found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+    connection.close()
     return found

@@ -14,7 +14,7 @@ from agentrl.viewer.background_reading import BackgroundReading, StillReading
 from agentrl.viewer.metric_history import MetricHistory
 from agentrl.viewer.runs_folder import AllRuns
 from tests.viewer import runs
-from tests.viewer.test_run_app import ask
+from tests.viewer.conftest import ask
 
 METRICS = 60
 STEPS = 2_000

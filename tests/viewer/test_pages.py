@@ -1,4 +1,4 @@
-"""The pages in a real browser."""
+"""The pages of a run in a real browser, other than its list of episodes and their pages."""
 
 import json
 import re
@@ -16,7 +16,6 @@ from agentrl.cli import run as agentrl
 from agentrl.errors import ConfigError, DeviceOffline
 from agentrl.files import lock_folder
 from agentrl.replay.human_preferences import choices
-from agentrl.replay.pruning import Pruner
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_reader import Run
 from agentrl.runs.job_failure import recorded_failure
@@ -24,8 +23,6 @@ from agentrl.runs.run_paths import episode_file
 from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.browser_play import BrowserPlay
 from agentrl.viewer.viewer_server import ViewerServer
-from tests.replay import packs
-from tests.replay.aging import age
 from tests.replay.episodes import episode, turn
 from tests.viewer import runs
 from tests.viewer.conftest import wait_for
@@ -83,39 +80,6 @@ def test_the_overview_lists_the_worst_cases_of_an_audit(serve, open_page, tmp_pa
     expect(page.get_by_text("I look at card").first).to_be_visible()
 
 
-def test_episodes_are_filtered_and_sorted_and_the_address_remembers_it(small, open_page):
-    page = open_page(f"{small.url}/episodes")
-    expect(page.get_by_text("17 of 17 episodes")).to_be_visible()
-    page.get_by_label("Outcome").select_option("void")
-    expect(page.get_by_text("1 of 17 episodes")).to_be_visible()
-    expect(page.locator("tbody .badge")).to_have_text("DeviceOffline")
-    page.get_by_label("Outcome").select_option("")
-    expect(page.locator("tbody .badge", has_text="no success").first).to_have_class("badge plain")
-    expect(page.locator("tbody td.num", has_text=re.compile(r"^-1$")).first).to_have_class("num")
-    page.get_by_label("Success").select_option("true")
-    expect(page.get_by_text("8 of 17 episodes")).to_be_visible()
-    page.get_by_role("button", name="step").click()
-    page.reload()
-    expect(page.get_by_text("8 of 17 episodes")).to_be_visible()
-    expect(page.locator("th[aria-sort='descending']")).to_contain_text("step")
-
-
-def test_filters_are_folded_on_a_narrow_screen_unless_they_are_used(small, open_page):
-    page = open_page(f"{small.url}/episodes", 390, 844)
-    expect(page.get_by_text("17 of 17 episodes")).to_be_in_viewport()
-    step = page.get_by_role("spinbutton", name="Step")
-    expect(step).to_be_hidden()
-    page.get_by_text("Filters", exact=True).click()
-    step.fill("1")
-    expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
-    page.reload()
-    expect(step).to_be_visible()
-    page.goto(f"{small.url}/episodes")
-    expect(step).to_be_hidden()
-    page.set_viewport_size({"width": 1280, "height": 860})
-    expect(step).to_be_visible()
-
-
 def test_times_are_rounded_before_they_are_split_into_minutes(small, open_page):
     page = open_page(small.url)
     shown = page.evaluate(
@@ -136,86 +100,6 @@ def test_a_stopped_server_is_reported(serve, open_page, tmp_path):
         assert message == "The server is not responding. Is agentrl still running?"
 
 
-def test_text_can_be_searched(small, open_page):
-    page = open_page(f"{small.url}/episodes?text=net-3fa2c1+is+gone")
-    expect(page.get_by_text("1 of 17 episodes")).to_be_visible()
-    page.goto(f"{small.url}/episodes?text=unsaid+phrase")
-    expect(page.get_by_text("None of 17 episodes matches")).to_be_visible()
-
-
-def test_search_works_while_typing_and_shows_excerpts(serve, open_page, tmp_path):
-    reply = f"{'far away ' * 40}and the nexus <b>taps</b> \x02it{' and so on' * 40}"
-    with Recorder(tmp_path / "run") as recorder:
-        for name, said in (("a", reply), ("b", "next to nothing"), ("c", "taps")):
-            made = episode(name, (turn(reply=said),))
-            scored = ScoredEpisode(episode=made, components={}, rewards=(0.0,))
-            recorder.episode(scored, split="train", step=1)
-    page = open_page(f"{serve(tmp_path / 'run').url}/episodes")
-    words, rows = page.get_by_label("Text", exact=True), page.locator("tbody tr:not(.excerpt)")
-    expect(rows).to_have_count(3)
-    asked = []
-    page.on("request", lambda request: asked.append(request.url))
-    words.press_sequentially("tap nex", delay=20)
-    expect(rows).to_have_count(1)
-    assert not any(url.endswith(("text=t", "text=ta")) for url in asked)
-    expect(words).to_be_focused()
-    assert page.url.endswith("?text=tap+nex")
-    expect(page.locator("mark")).to_have_text(["nexus", "taps"])
-    excerpt = page.locator(".excerpt bdi")
-    expect(excerpt).to_contain_text("and the nexus <b>taps</b>  it and so on")
-    assert len(excerpt.inner_text()) < 300
-    words.fill('"nexus it')
-    expect(page.get_by_text("None of 3 episodes matches")).to_be_visible()
-    words.fill('"the nexus" taps')
-    words.press("Enter")
-    expect(page.locator("mark")).to_have_text(["the nexus", "taps"])
-    words.fill("")
-    expect(rows).to_have_count(3)
-    expect(page.locator(".excerpt")).to_have_count(0)
-
-
-def test_number_filters_apply_while_typing(small, open_page):
-    page = open_page(f"{small.url}/episodes")
-    for field, typed, found in (("Step", "1", 4), ("Seed", "1003", 2), ("Min. reward", "1", 9)):
-        box = page.get_by_role("spinbutton", name=field)
-        box.press_sequentially(typed, delay=20)
-        expect(page.get_by_text(f"{found} of 17 episodes")).to_be_visible()
-        expect(box).to_be_focused()
-        box.fill("")
-        expect(page.get_by_text("17 of 17 episodes")).to_be_visible()
-
-
-def test_punctuation_alone_matches_all_episodes(small, open_page):
-    page = open_page(f"{small.url}/episodes?step=1")
-    for signs in ("*", "  ", '"'):
-        expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
-        page.get_by_label("Text", exact=True).fill("card")
-        expect(page.locator("mark").first).to_be_visible()
-        page.get_by_label("Text", exact=True).fill(signs)
-        expect(page.locator("mark")).to_have_count(0)
-        expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
-        needed = page.get_by_text("Search terms need a letter")
-        expect(needed).to_have_count(1 if signs.strip() else 0)
-
-
-def test_an_unknown_filter_is_reported(small, open_page):
-    page = open_page(f"{small.url}/episodes?q=tap", lost=True)
-    expect(page.get_by_role("alert")).to_contain_text("unknown parameter 'q'")
-    page.get_by_role("link", name="Show all episodes").click()
-    expect(page.get_by_text("17 of 17 episodes")).to_be_visible()
-
-
-@pytest.mark.parametrize(
-    ("asked", "turn"), [("1.5", 2), ("abc", 1), ("99", 3), ("-1", 1), ("1e999", 1), ("0", 1)]
-)
-def test_an_invalid_turn_is_reported_and_another_one_shown(small, open_page, asked, turn):
-    page = open_page(f"{small.url}/episodes/{EPISODE}?turn={asked}")
-    expect(page.locator(".where")).to_have_text(f"before turn {turn} of 3")
-    notice = page.locator(".notice")
-    expect(notice).to_have_text(f"No turn {asked}: showing turn {turn}.")
-    assert page.url.endswith(f"?turn={turn}")
-
-
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
@@ -230,25 +114,6 @@ def test_invalid_parts_of_an_address_are_reported(small, open_page, asked, words
     page = open_page(f"{small.url}/episodes/{EPISODE}?{asked}")
     expect(page.locator(".notice")).to_have_text(words)
     expect(page.locator(".cell.outside")).to_have_count(0)
-
-
-def test_the_token_coloring_is_in_the_address(small, open_page):
-    page = open_page(f"{small.url}/episodes/{EPISODE}?tab=tokens")
-    expect(page.get_by_role("tabpanel")).to_contain_text("above -1")
-    choice = page.get_by_role("button", name="advantage")
-    choice.focus()
-    page.keyboard.press("Enter")
-    expect(choice).to_have_attribute("aria-pressed", "true")
-    expect(choice).to_be_focused()
-    expect(page.locator(".token").first).to_have_class("token up-1")
-    page.keyboard.press("ArrowRight")
-    assert page.url.endswith("?turn=2&tab=tokens&color=advantage")
-    page.reload()
-    expect(choice).to_have_attribute("aria-pressed", "true")
-    expect(page.locator(".token").first).to_have_class("token up-1")
-    expect(page.locator(".notice")).to_have_count(0)
-    page.get_by_role("button", name="Log-probability").click()
-    assert page.url.endswith("?turn=2&tab=tokens")
 
 
 def test_an_unknown_address_links_to_the_overview(small, open_page):
@@ -325,85 +190,6 @@ def test_a_scrollable_table_has_a_shadow_at_that_edge(small, open_page):
     wait_for(lambda: shades()[0] > 15 and shades()[1] < 2)
 
 
-def test_episodes_are_found_by_a_query(small, open_page):
-    page = open_page(f"{small.url}/episodes", lost=True)
-    query = page.get_by_label("Query")
-    query.fill("label = after-sampled and not success")
-    expect(page.get_by_text("1 of 17 episodes")).to_be_visible()
-    query.fill("acuracy < 1")
-    expect(page.get_by_role("alert")).to_contain_text("did you mean 'accuracy'")
-
-
-def test_the_gallery_shows_last_screens_as_they_come_into_view(serve, open_page, tmp_path):
-    run = runs.run(tmp_path / "run")
-    with Recorder(run, writer="more") as recorder:
-        for group in range(70):
-            runs.played(recorder, "more", 0, step=3, group=group, turns=1)
-        made = episode("words", (turn(frames=()),), final_frames=(), final_shown="a <b>board</b>")
-        scored = ScoredEpisode(episode=made, components={}, rewards=(0.0,))
-        recorder.episode(scored, split="train", step=4)
-    page = open_page(f"{serve(run).url}/episodes?step=3")
-    page.get_by_role("button", name="gallery").click()
-    cards = page.locator(".episode-card")
-    expect(cards).to_have_count(60)
-    picture = cards.first.locator("img")
-    assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") == 180
-    assert cards.last.locator("img").count() == 0
-    cards.last.scroll_into_view_if_needed()
-    expect(cards.last.locator("img")).to_have_js_property("naturalWidth", 180)
-    page.get_by_role("button", name="older").click()
-    expect(cards).to_have_count(10)
-    assert "view=gallery" in page.url
-    page.get_by_label("Query").fill('id = "words"')
-    page.get_by_role("spinbutton", name="Step").fill("4")
-    expect(cards).to_have_count(1)
-    expect(cards.locator(".text-thumb")).to_have_text("a <b>board</b>")
-    page.get_by_label("sort").select_option("reward")
-    page.get_by_role("button", name="largest first").click()
-    assert "sort=reward" in page.url
-    assert "down=false" in page.url
-    cards.get_by_role("link").click()
-    expect(page.get_by_role("heading", name="words")).to_be_visible()
-
-
-def test_stars_and_notes_are_shared_by_two_pages(serve, open_page, tmp_path):
-    run = runs.run(tmp_path / "run")
-    served = serve(run)
-    page = open_page(served.address(f"episodes/{EPISODE}"), lost=True)
-    page.get_by_role("button", name=f"star {EPISODE}").click()
-    expect(page.get_by_role("button", name=f"star {EPISODE}")).to_have_attribute(
-        "aria-pressed", "true"
-    )
-    other = open_page(served.address(f"episodes/{EPISODE}"), lost=True)
-    expect(other.get_by_role("button", name=f"star {EPISODE}")).to_have_attribute(
-        "aria-pressed", "true"
-    )
-    for one, words in ((other, "too slow"), (page, "<i>too fast</i>")):
-        one.get_by_role("button", name="Add a note").click()
-        one.get_by_label("note").fill(words)
-    page.get_by_role("button", name="Save").click()
-    expect(page.locator("p.note")).to_have_text("<i>too fast</i>")
-    other.get_by_role("button", name="Save").click()
-    refused = other.get_by_role("alert")
-    expect(refused).to_contain_text("another page has changed this note to '<i>too fast</i>'")
-    page.get_by_role("button", name=f"star {EPISODE}").click()
-    expect(other.locator(".star[aria-pressed=false]")).to_be_visible()  # it follows
-    expect(other.get_by_label("note")).to_have_value("too slow")  # nothing is lost
-    other.get_by_role("button", name="Cancel").click()
-    expect(other.locator("p.note")).to_have_text("<i>too fast</i>")
-    page.get_by_role("button", name="Edit the note").click()
-    page.get_by_label("note").fill("<i>too fast</i>!")
-    page.get_by_role("button", name="Save").click()
-    expect(other.locator("p.note")).to_have_text("<i>too fast</i>!")
-    page.get_by_role("button", name=f"star {EPISODE}").click()
-    other.goto(f"{served.url}/episodes")
-    other.get_by_label("Starred", exact=True).check()
-    expect(other.get_by_text("1 of 17 episodes")).to_be_visible()
-    expect(other.locator(".list .note")).to_have_text("<i>too fast</i>!")
-    page.get_by_role("button", name=f"star {EPISODE}").click()
-    expect(other.get_by_text("None of 17 episodes matches")).to_be_visible()  # it follows
-
-
 def test_what_cannot_be_shown_is_explained(serve, open_page, tmp_path):
     run = runs.run(tmp_path / "run")
     episode_file(run, EPISODE).write_bytes(b"broken")
@@ -425,209 +211,6 @@ def test_what_cannot_be_shown_is_explained(serve, open_page, tmp_path):
     ).to_be_visible()
 
 
-def test_an_invalid_filter_is_reported_and_the_next_one_applies(small, open_page):
-    page = open_page(f"{small.url}/episodes", lost=True)
-    step = page.get_by_role("spinbutton", name="Step")
-    step.fill("1.5")
-    step.press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("valid integer")
-    step.fill("1")
-    step.press("Enter")
-    expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
-
-
-def test_while_the_index_is_built_requests_do_not_overlap(small, open_page):
-    asked = []
-
-    def still_reads(route):
-        asked.append(route.request.url)
-        answer = route.fetch()
-        route.fulfill(json=answer.json() | {"searched": [1, 17]})
-
-    page = open_page(f"{small.url}/episodes")
-    page.route("**/api/episodes?*", still_reads)
-    page.get_by_label("Text", exact=True).fill("card")
-    page.get_by_label("Text", exact=True).press("Enter")
-    for name in ("reward", "step", "seed", "turns", "tokens"):
-        page.get_by_role("button", name=name).click()
-        expect(page.locator("th[aria-sort='descending']")).to_contain_text(name)
-    asked.clear()
-    page.wait_for_timeout(2000)
-    page.unroute_all()
-    assert 2 <= len(asked) <= 4
-
-
-def test_an_episode_is_stepped_through_by_keys_strip_and_line(small, open_page):
-    page = open_page(f"{small.url}/episodes/{EPISODE}")
-    where = page.locator(".where")
-    expect(where).to_have_text("before turn 1 of 3")
-    expect(page.locator(".picture .tap")).to_be_visible()
-    expect(page.get_by_text("Round 0 of 3.").first).to_be_visible()
-    page.keyboard.press("ArrowRight")
-    expect(where).to_have_text("before turn 2 of 3")
-    page.keyboard.press("a")
-    expect(where).to_have_text("after turn 2 of 3")
-    expect(page.locator(".picture .tap")).to_have_count(0)
-    page.keyboard.press("End")
-    expect(where).to_have_text("after turn 3 of 3")
-    page.keyboard.press("Home")
-    expect(where).to_have_text("before turn 1 of 3")
-    page.get_by_role("option").nth(1).click()
-    expect(where).to_have_text("before turn 2 of 3")
-    box = page.locator(".timeline").bounding_box()
-    page.mouse.click(box["x"] + box["width"] - 3, box["y"] + 5)
-    expect(where).to_have_text("before turn 3 of 3")
-    assert page.url.endswith("?turn=3")
-
-
-def test_the_player_stops_at_both_ends(small, open_page):
-    page = open_page(f"{small.url}/episodes/{EPISODE}?turn=3")
-    where, on = page.locator(".where"), page.get_by_role("button", name="next (→)")
-    expect(where).to_have_text("before turn 3 of 3")
-    for press in (lambda: page.keyboard.press("ArrowRight"), on.click):
-        for _ in range(2):
-            press()
-            expect(where).to_have_text("after turn 3 of 3", timeout=1000)
-    page.keyboard.press("Home")
-    for _ in range(2):
-        page.keyboard.press("ArrowLeft")
-        expect(where).to_have_text("before turn 1 of 3", timeout=1000)
-
-
-def test_a_preview_does_not_cover_the_chosen_screen(serve, open_page, tmp_path):
-    with Recorder(tmp_path / "run") as recorder:
-        runs.played(recorder, "train", 0, turns=60)
-    page = open_page(f"{serve(tmp_path / 'run').url}/episodes/train-00000-g000-m00")
-    peek, cells = page.locator(".peek"), page.get_by_role("option")
-    cells.nth(2).hover()
-    expect(peek).to_be_visible()
-    page.mouse.down()
-    page.mouse.up()
-    expect(page.locator(".where")).to_have_text("before turn 3 of 60")
-    expect(peek).to_be_hidden()
-    cells.nth(3).hover()
-    expect(peek).to_be_visible()
-    page.keyboard.press("End")  # the strip scrolls under the resting pointer
-    expect(page.locator(".where")).to_have_text("after turn 60 of 60")
-    expect(cells.nth(60)).to_be_in_viewport()
-    with pytest.raises(AssertionError):
-        expect(peek).to_be_visible(timeout=500)
-    cells.nth(59).hover()
-    expect(peek).to_be_visible()
-
-
-def test_buttons_keep_the_focus_and_work_with_keys(small, open_page):
-    page = open_page(f"{small.url}/episodes/{EPISODE}")
-    on, where = page.get_by_role("button", name="next (→)"), page.locator(".where")
-    page.get_by_role("slider", name="timeline").focus()
-    page.keyboard.press("Tab")  # to the controls; arrow keys step through the screens
-    for _ in range(3):
-        page.keyboard.press("Tab")
-    expect(on).to_be_focused()
-    page.keyboard.press("Enter")
-    expect(where).to_have_text("before turn 2 of 3")
-    expect(on).to_be_focused()
-    page.keyboard.press(" ")
-    expect(where).to_have_text("before turn 3 of 3")
-    expect(page.get_by_role("slider", name="timeline")).to_have_attribute("aria-valuenow", "3")
-    page.keyboard.press("?")
-    expect(page.get_by_text("show these keys")).to_be_in_viewport()
-
-
-def test_space_plays_after_a_tab_was_clicked(small, open_page):
-    page = open_page(f"{small.url}/episodes/{EPISODE}")
-    page.get_by_role("tab", name="Rewards").click()
-    page.keyboard.press(" ")
-    expect(page.locator(".where")).to_have_text("before turn 2 of 3")
-
-
-def test_a_link_restores_turn_side_tab_and_range(small, open_page):
-    page = open_page(f"{small.url}/episodes/{EPISODE}?range=2-3")
-    expect(page.locator(".where")).to_have_text("before turn 2 of 3")
-    page.goto(f"{small.url}/episodes/{EPISODE}?turn=2&after=1&tab=rewards&range=1-2")
-    expect(page.locator(".where")).to_have_text("after turn 2 of 3")
-    expect(page.get_by_role("tab", name="Rewards")).to_have_attribute("aria-selected", "true")
-    expect(page.locator(".rewards tfoot")).to_contain_text("+1")
-    expect(page.locator(".cell.outside")).to_have_count(2)  # including the end
-    assert "range=1-2" in page.url
-
-
-def test_parts_of_act_are_drawn_within_it(small, open_page):
-    page = open_page(f"{small.url}/episodes/{EPISODE}?tab=time")
-    expect(page.locator(".tab .legend")).to_contain_text("settle in act")
-    rows = page.locator(".waterfall li")
-    expect(rows).to_have_count(3)
-    act, part = rows.first.locator(".stage-act"), rows.first.locator(".part")
-    expect(part).to_have_attribute("title", "settle, in act: 40 ms")
-    whole, inner = act.bounding_box(), part.bounding_box()
-    assert inner["x"] == pytest.approx(whole["x"], abs=2)
-    assert 0 < inner["width"] < whole["width"]
-    expect(page.locator(".timeline .turn").first).to_have_attribute(
-        "title", re.compile("generate 200 ms.*act .*settle in act 40 ms", re.DOTALL)
-    )
-
-
-def test_a_range_is_selected_with_shift_and_played(small, open_page):
-    page = open_page(f"{small.url}/episodes/{EPISODE}")
-    # Loading images move the timeline down.
-    loaded = "strip => [...strip.querySelectorAll('img')].every((image) => image.naturalHeight)"
-    wait_for(lambda: page.locator(".cell").count() and page.locator(".strip").evaluate(loaded))
-    box = page.locator(".timeline").bounding_box()
-    page.keyboard.down("Shift")
-    page.mouse.move(box["x"] + 2, box["y"] + 5)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 5)
-    page.mouse.up()
-    page.keyboard.up("Shift")
-    expect(page.locator(".cell.outside")).to_have_count(2)
-    page.keyboard.press("ArrowUp")
-    page.keyboard.press(" ")
-    seen: set[str] = set()
-
-    def around() -> bool:
-        """Collect the positions that playback passes through."""
-        seen.add(page.locator(".where").inner_text())
-        return len(seen) == 3
-
-    wait_for(around)
-    assert seen == {"before turn 1 of 3", "before turn 2 of 3", "after turn 2 of 3"}
-    page.keyboard.press("Escape")
-    expect(page.locator(".cell.outside")).to_have_count(0)
-
-
-def test_a_range_is_selected_by_touch_and_by_keys(small, open_page):
-    page = open_page(f"{small.url}/episodes/{EPISODE}", 390, 844, has_touch=True)
-    outside = page.locator(".cell.outside")
-    page.get_by_role("option").nth(1).tap()
-    page.get_by_role("button", name="start the range here").tap()
-    expect(outside).to_have_count(1)
-    assert "range=2-3" in page.url
-    page.get_by_role("button", name="end the range here").tap()
-    expect(outside).to_have_count(3)
-    assert "range=2-2" in page.url
-    page.get_by_role("option").nth(2).tap()  # a start after the end: up to the last turn
-    page.keyboard.press("s")
-    expect(outside).to_have_count(2)
-    assert "range=3-3" in page.url
-    page.get_by_role("option").nth(1).tap()
-    page.keyboard.press("e")
-    expect(outside).to_have_count(2)
-    assert "range=1-2" in page.url
-    page.get_by_role("button", name="all turns").tap()
-    expect(outside).to_have_count(0)
-    expect(page.get_by_role("button", name="all turns")).to_be_disabled()
-    assert "range" not in page.url
-
-
-def test_every_tab_shows_its_turn(small, open_page):
-    page = open_page(f"{small.url}/episodes/{EPISODE}?turn=3")
-    for key, expected in enumerate(
-        ("I look at card 2.", "above -1", "format", "settle", '"accuracy": 1'), start=1
-    ):
-        page.keyboard.press(str(key))
-        expect(page.get_by_role("tabpanel")).to_contain_text(expected)
-
-
 def test_a_group_shows_its_members_side_by_side(small, open_page):
     page = open_page(f"{small.url}/groups/train-00001-g000")
     expect(page.locator(".siblings tbody tr")).to_have_count(4)
@@ -635,44 +218,6 @@ def test_a_group_shows_its_members_side_by_side(small, open_page):
     page.locator(".siblings tbody tr").nth(1).locator("a.cell").nth(2).click()
     expect(page.locator(".where")).to_have_text("before turn 3 of 3")
     expect(page.get_by_role("heading", name="train-00001-g000-m01")).to_be_visible()
-
-
-BOARD = "  ###\n #@ #\n  ###"
-
-
-def test_a_text_game_is_shown_in_lines_and_as_large_as_it_fits(serve, open_page, tmp_path):
-    with Recorder(tmp_path / "run") as recorder:
-        for member, (total, advantage) in enumerate(((-3.0, 7.31e-5), (-0.5, -1234.5))):
-            made = episode(
-                f"train-00001-g000-m{member:02d}",
-                (turn(frames=(), shown=BOARD, reply_logprobs=(0.0,)),), member=member,
-                group="train-00001-g000", final_frames=(), final_shown=BOARD, device=None,
-            )  # fmt: skip
-            scored = ScoredEpisode(episode=made, components={"outcome": (total,)}, rewards=(total,))
-            recorder.episode(scored, split="train", step=1)
-            recorder.record_advantages(scored, [[advantage] * len(made.turns[0].reply_ids)], step=1)
-    served = serve(tmp_path / "run")
-    page = open_page(f"{served.url}/preferences")
-    boards = page.locator(".pair .board")
-    expect(boards).to_have_count(4)
-    assert boards.first.text_content() == BOARD
-    expect(boards.first).to_have_css("white-space", "pre")
-    page.goto(f"{served.url}/episodes/train-00001-g000-m00")
-    board = page.locator(".stage .board")
-    assert board.text_content() == BOARD
-    assert board.evaluate("board => parseFloat(getComputedStyle(board).fontSize)") > 30
-    expect(page.get_by_role("button", name="Probabilities of the coordinates")).to_have_count(0)
-    expect(page.locator("dt").get_by_text("phone", exact=True)).to_have_count(0)
-    expect(page.locator(".legend").get_by_text("the player decides")).to_be_visible()
-    page.goto(f"{served.url}/groups/train-00001-g000")
-    expect(page.locator(".siblings .n")).to_have_text(["+7.3e-5", "-1,234"])
-    assert page.locator(".siblings .cell").evaluate_all(
-        "cells => cells.every((cell) => cell.scrollWidth <= cell.clientWidth)"
-    )
-    worst, other = (bar.bounding_box() for bar in page.locator(".bars .fill").element_handles())
-    assert worst["x"] + worst["width"] == pytest.approx(other["x"] + other["width"], abs=1)
-    track = page.locator(".bars .track").first.bounding_box()
-    assert worst["width"] == pytest.approx(track["width"] / 2, abs=1)
 
 
 def test_evaluations_of_two_runs_are_compared(tmp_path, open_page):
@@ -899,51 +444,6 @@ def test_a_person_chooses_the_better_of_two_episodes(serve, open_page, tmp_path)
     assert better.rpartition("-")[0] == worse.rpartition("-")[0]
 
 
-def test_missing_and_damaged_frames_leave_a_notice(serve, open_page, tmp_path):
-    run = runs.run(tmp_path / "run")
-    packs.damage(run)
-    served = serve(run)
-    page = open_page(f"{served.url}/episodes/{EPISODE}", lost=True)
-    expect(page.locator(".stage .missing")).to_have_text(
-        "This frame was not recorded or is damaged."
-    )
-    expect(page.locator(".strip .missing")).to_have_count(4)
-
-
-def test_a_damaged_episode_file_is_reported(serve, open_page, tmp_path):
-    run = runs.run(tmp_path / "run")
-    episode_file(run, EPISODE).write_bytes(b"broken")
-    served = serve(run)
-    page = open_page(f"{served.url}/episodes/{EPISODE}", lost=True)
-    expect(page.get_by_role("alert")).to_contain_text("cannot be read")
-    page.goto(f"{served.url}/episodes/unknown")
-    expect(page.get_by_role("alert")).to_contain_text("has no episode 'unknown'")
-
-
-def test_a_pruned_episode_is_listed_and_its_page_says_why(serve, open_page, tmp_path):
-    run = runs.run(tmp_path / "run")
-    age(run)
-    served = serve(run)
-    limit = Pruner(run).prune(1e18, 1200.0).kept_bytes - 1
-    removed = [held.id for held in Pruner(run).prune(limit, 1200.0).episodes]
-    assert removed == [EPISODE]
-    page = open_page(f"{served.url}/episodes?step=1", lost=True)
-    expect(page.get_by_text("pruned", exact=True)).to_have_count(1)
-    page.goto(f"{served.url}/episodes/{EPISODE}")
-    expect(page.get_by_role("alert")).to_contain_text("this episode was removed to free disk space")
-    page.goto(f"{served.url}/groups/train-00001-g000")
-    expect(page.locator(".siblings tbody tr")).to_have_count(4)
-    expect(
-        page.locator(".siblings").get_by_text("removed by pruning; only its scores were kept")
-    ).to_have_count(1)
-    expect(page.locator(".bars .num").first).to_have_text("+1")
-    page.goto(served.url)
-    expect(page.get_by_text("17", exact=True).first).to_be_visible()
-    for exported in (["--group", "train-00001-g000"], []):
-        assert agentrl(["export", str(run), str(tmp_path / "out.html"), *exported]) == 0
-    assert agentrl(["export", str(run), "x.png", "--episode", EPISODE]) == 2
-
-
 def test_a_run_without_episodes_says_so(serve, open_page, tmp_path):
     (tmp_path / "run" / "episodes").mkdir(parents=True)
     served = serve(tmp_path / "run")
@@ -953,43 +453,3 @@ def test_a_run_without_episodes_says_so(serve, open_page, tmp_path):
         expect(page.get_by_text(title)).to_have_count(0)
     page.goto(f"{served.url}/compare")
     expect(page.get_by_text("Nothing to compare yet")).to_be_visible()
-
-
-def test_the_screen_fills_the_height_and_has_both_sides(small, open_page):
-    page = open_page(f"{small.url}/episodes/train-00001-g000-m01?turn=2", 1280, 860)
-    screen = page.locator(".picture img")
-    expect(screen).to_have_js_property("complete", True)
-    assert screen.bounding_box()["height"] == pytest.approx(320, abs=4)  # its own size
-    page.keyboard.press("b")
-    expect(page.locator(".side")).to_have_count(2)
-    before, after = page.locator(".side img").evaluate_all("images => images.map(i => i.src)")
-    page.keyboard.press("b")
-    assert screen.get_attribute("src") in before
-    page.keyboard.press("a")
-    assert screen.get_attribute("src") in after
-    page.keyboard.press("z")
-    expect(page.get_by_role("dialog").locator("img")).to_be_visible()
-    page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog")).to_have_count(0)
-
-
-def test_the_current_turn_of_a_long_conversation_is_in_view(serve, open_page, tmp_path):
-    with Recorder(tmp_path / "run") as recorder:
-        runs.played(recorder, "train", 0, turns=40)
-    page = open_page(f"{serve(tmp_path / 'run').url}/episodes/train-00000-g000-m00?turn=30")
-    expect(page.locator(".conversation li").nth(29)).to_be_in_viewport()
-
-
-def test_the_turns_are_a_conversation_and_neighbors_are_a_key_away(small, open_page):
-    page = open_page(f"{small.url}/episodes/train-00001-g000-m01?turn=2", 1280, 860)
-    turns = page.locator(".conversation li")
-    expect(turns).to_have_count(3)
-    expect(turns.nth(1)).to_have_attribute("aria-current", "true")
-    turns.nth(2).click()
-    expect(page.locator(".where")).to_have_text("before turn 3 of 3")
-    page.keyboard.press("]")
-    expect(page.get_by_role("heading", level=1)).to_have_text("train-00001-g000-m02")
-    page.keyboard.press("[")
-    expect(page.get_by_role("heading", level=1)).to_have_text("train-00001-g000-m01")
-    page.get_by_role("link", name="previous").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("train-00001-g000-m00")

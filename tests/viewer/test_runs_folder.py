@@ -17,8 +17,7 @@ from agentrl.files import lock_folder
 from agentrl.viewer.runs_folder import AllRuns
 from agentrl.viewer.viewer_server import RunsServer
 from tests.viewer import runs
-from tests.viewer.conftest import Open
-from tests.viewer.test_run_app import ask
+from tests.viewer.conftest import Open, ask
 
 SPREAD = 0.1
 
