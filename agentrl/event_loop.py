@@ -1,4 +1,4 @@
-"""Runs coroutines from synchronous code, and blocking calls in threads.
+"""Runs coroutines from synchronous code, with deadlines, and callbacks from threads.
 
 Synchronous code includes notebook cells, which already run in an event loop.
 """
@@ -6,14 +6,12 @@ Synchronous code includes notebook cells, which already run in an event loop.
 import asyncio
 import contextvars
 import logging
-import queue
 import signal
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -129,7 +127,7 @@ class BackgroundTasks:
             log.error("a background task failed", exc_info=error)
 
 
-class _Inbox:
+class Inbox:
     """Delivers callbacks from threads to an event loop in batches.
 
     Waking a loop is a system call that serializes the threads of a process. If hundreds of threads
@@ -154,71 +152,14 @@ class _Inbox:
             self._callbacks.popleft()()
 
 
-_inboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Inbox] = WeakKeyDictionary()
+_inboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Inbox] = WeakKeyDictionary()
 
 
 def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
     """Schedule a function on an event loop. Thread-safe."""
-    _inbox_of(loop).post(loop, callback)
+    inbox_of(loop).post(loop, callback)
 
 
-def _inbox_of(loop: asyncio.AbstractEventLoop) -> _Inbox:
-    return _inboxes.setdefault(loop, _Inbox())
-
-
-class Worker:
-    """Executes calls one at a time in a daemon thread.
-
-    Unlike an executor's thread, a hung daemon thread does not prevent the process from exiting.
-
-    Args:
-        name: name of the thread.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
-
-    async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Run a function and return its result, or raise its exception.
-
-        Canceling this coroutine does not stop the function; its result is dropped.
-        """
-        loop = asyncio.get_running_loop()
-        inbox = _inbox_of(loop)
-        answer: asyncio.Future[T] = loop.create_future()
-
-        def settle(result: T | None, error: BaseException | None) -> None:
-            if answer.done():
-                return
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(result)  # type: ignore[arg-type]
-
-        def execute() -> None:
-            result, error = None, None
-            try:
-                result = function(*arguments)
-            except BaseException as raised:
-                error = raised
-            inbox.post(loop, partial(settle, result, error))
-
-        self._calls.put(execute)
-        return await answer
-
-    def close(self, last: Callable[[], None] | None = None) -> None:
-        """Let the thread exit once the queued calls, then `last`, have run; return immediately."""
-        if last is not None:
-            self._calls.put(last)
-        self._calls.put(None)
-
-    def join(self, seconds: float) -> bool:
-        """Wait for the thread to end; return False if it does not end in time."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
-            call()
+def inbox_of(loop: asyncio.AbstractEventLoop) -> Inbox:
+    """Return the inbox of an event loop."""
+    return _inboxes.setdefault(loop, Inbox())

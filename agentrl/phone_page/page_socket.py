@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 from fastapi import WebSocket, WebSocketDisconnect
 
 from agentrl.errors import DeviceTimeout
-from agentrl.event_loop import Worker
 from agentrl.phone_page import page_frames, page_messages
 from agentrl.phone_page.page_app import PageApp
 from agentrl.phone_page.page_connection_state import CloseReason
@@ -24,6 +23,7 @@ from agentrl.phone_page.page_messages import (
     PageResized,
     VisibilityChanged,
 )
+from agentrl.worker_thread import Worker
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

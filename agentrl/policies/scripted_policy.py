@@ -8,12 +8,12 @@ import numpy as np
 from agentrl.actions.player import Player, scripted_reply
 from agentrl.config import History
 from agentrl.errors import ConfigError
-from agentrl.event_loop import Worker
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.policy import Answer, answer_without_tokens
 from agentrl.text import quoted
 from agentrl.types import Image, Message, Reply
+from agentrl.worker_thread import Worker
 
 
 class ScriptedPolicy:

@@ -208,7 +208,7 @@ async def test_text_with_the_image_token_voids_the_episode(tiny_vlm):
 def test_environment_that_hangs_does_not_keep_the_process_alive():
     code = (
         "import asyncio, time\n"
-        "from agentrl.event_loop import Worker\n"
+        "from agentrl.worker_thread import Worker\n"
         "async def main():\n"
         "    try:\n"
         "        async with asyncio.timeout(0.1):\n"

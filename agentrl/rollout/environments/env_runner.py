@@ -26,7 +26,6 @@ from agentrl.errors import (
     describe_error,
     message_of,
 )
-from agentrl.event_loop import Worker
 from agentrl.rollout.environments.env_calls import reset_env, step_env
 from agentrl.rollout.environments.load_translator_and_players import ResizeOf, open_translator
 from agentrl.rollout.environments.prompt_messages import (
@@ -38,6 +37,7 @@ from agentrl.rollout.environments.resolved_env import ResolvedEnv, close_env
 from agentrl.rollout.user_code_guard import remember_streams, reopen_closed_streams
 from agentrl.text import pluralize, quoted
 from agentrl.types import Image, Message, Observation, finite
+from agentrl.worker_thread import Worker
 
 log = logging.getLogger(__name__)
 

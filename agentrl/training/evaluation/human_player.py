@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.event_loop import Worker
 from agentrl.policies.policy import Answer, answer_without_tokens
 from agentrl.types import Message
+from agentrl.worker_thread import Worker
 
 
 class NothingPlayed(ConfigError):

@@ -19,7 +19,6 @@ from agentrl.actions.typed_actions import available_inputs, parse_typed, strip_t
 from agentrl.config import Config
 from agentrl.config.bounds import MAX_NUMBER
 from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
-from agentrl.event_loop import Worker
 from agentrl.files import StrPath
 from agentrl.name_suggestions import did_you_mean
 from agentrl.policies.policy import Answer, Policy, PolicySession
@@ -40,6 +39,7 @@ from agentrl.training.evaluation.human_player import (
 )
 from agentrl.training.plan.job_plan import check_scripted_play
 from agentrl.types import IMAGE, Episode, Message, Observation, ScoredEpisode, Split, Turn
+from agentrl.worker_thread import Worker
 
 log = logging.getLogger(__name__)
 

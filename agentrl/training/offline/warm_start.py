@@ -9,7 +9,6 @@ import numpy as np
 
 from agentrl.config import OptimConfig, WarmStartConfig
 from agentrl.errors import EnvError
-from agentrl.event_loop import Worker
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.open_encoder import open_encoder, resize_for
 from agentrl.rollout.collector import requests_of_step
@@ -29,6 +28,7 @@ from agentrl.training.offline.offline_trainer import LearningRates, Report, trai
 from agentrl.training.plan.job_plan import JobPlan
 from agentrl.training.stop_signals import Stopping
 from agentrl.types import TokenSequence
+from agentrl.worker_thread import Worker
 
 log = logging.getLogger(__name__)
 

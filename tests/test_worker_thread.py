@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agentrl.event_loop import Worker
+from agentrl.worker_thread import Worker
 
 
 async def test_a_worker_raises_what_its_calls_raise_and_its_thread_ends_with_it():
