@@ -14,15 +14,8 @@ from agentrl.config.algorithm_settings import (
 from agentrl.config.changed_settings import changed_settings, flat_settings
 from agentrl.config.defaults_by_name import algorithm_defaults, sampler_defaults
 from agentrl.config.device_settings import DeadlinesConfig, DevicesConfig
-from agentrl.config.env_settings import (
-    EnvConfig,
-    EvalConfig,
-    History,
-    RewardAuditConfig,
-    RewardConfig,
-    WrapperConfig,
-    parse_history,
-)
+from agentrl.config.env_settings import EnvConfig, History, WrapperConfig, parse_history
+from agentrl.config.evaluation_settings import EvalConfig
 from agentrl.config.finetuning_settings import (
     DataConfig,
     DPOConfig,
@@ -60,6 +53,7 @@ from agentrl.config.model_record import (
     trained_image_sizes,
 )
 from agentrl.config.model_settings import LoraConfig, ModelConfig
+from agentrl.config.reward_settings import RewardAuditConfig, RewardConfig
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
 from agentrl.config.task_settings import MixtureConfig, SamplerConfig
 from agentrl.config.training_settings import (

@@ -17,9 +17,11 @@ from agentrl.config.bounds import (
 )
 from agentrl.config.defaults_by_name import algorithm_defaults, sampler_defaults
 from agentrl.config.device_settings import DevicesConfig
-from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardAuditConfig, RewardConfig
+from agentrl.config.env_settings import EnvConfig
+from agentrl.config.evaluation_settings import EvalConfig
 from agentrl.config.finetuning_settings import DPOConfig, RewardModelConfig, SFTConfig
 from agentrl.config.model_settings import ModelConfig
+from agentrl.config.reward_settings import RewardAuditConfig, RewardConfig
 from agentrl.config.rollout_settings import RolloutConfig
 from agentrl.config.task_settings import (
     MixtureConfig,

@@ -15,8 +15,8 @@ from yaml import MarkedYAMLError, YAMLError
 
 from agentrl.config import defaults_by_name, other_trainers
 from agentrl.config.algorithm_settings import AlgorithmConfig
-from agentrl.config.env_settings import RewardConfig
 from agentrl.config.job_config import Config
+from agentrl.config.reward_settings import RewardConfig
 from agentrl.config.task_settings import SamplerConfig
 from agentrl.config.type_checks import find_mistyped
 from agentrl.errors import ConfigError, with_short_mistakes

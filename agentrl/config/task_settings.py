@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from agentrl.config.bounds import EpisodeCount, PositiveFloat, check_bounds
-from agentrl.config.env_settings import EnvConfig, RewardConfig, WrapperConfig
+from agentrl.config.env_settings import EnvConfig, WrapperConfig
+from agentrl.config.reward_settings import RewardConfig
 from agentrl.config.type_checks import find_mistyped
 from agentrl.errors import ConfigError
 from agentrl.name_suggestions import did_you_mean

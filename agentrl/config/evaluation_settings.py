@@ -1,0 +1,37 @@
+"""Settings of the evaluation on held-out seeds."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentrl.config.bounds import EpisodeCount, NonNegativeInt
+from agentrl.extension_points import SUITE
+
+
+@dataclass(slots=True, kw_only=True)
+class EvalConfig:
+    """Evaluation on held-out seeds, which are never trained on."""
+
+    every: NonNegativeInt = 10
+    """Steps between evaluations during training, which determine the best checkpoint; the last step
+    is always evaluated. 0 disables these evaluations."""
+    episodes: EpisodeCount = 100
+    """Episodes per evaluation before and after training; these evaluations run once sampled and
+    once greedy."""
+    episodes_during: EpisodeCount = 20
+    """Episodes per evaluation during training."""
+    first_seed: int = 1_000_000
+    """The first held-out seed."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Overrides of `env.kwargs` for evaluation: another split of the data, or a harder level."""
+    baselines: list[str] | None = None
+    """Scripted players that are evaluated for comparison; None uses `random` and `expert`, if the
+    environment has them."""
+    suite: str | None = None
+    """Evaluation suite that `agentrl eval` plays instead of the job's environment: a name such as
+    `number_game_levels` (`agentrl list suite`), your own YAML file, or your own class
+    (`my_suite.py:MySuite`)."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        if self.suite is not None:
+            SUITE.check_name(self.suite)
