@@ -1,14 +1,16 @@
-"""Commands for the phone's services: service, appops, cmd of some services, getenforce, uptime."""
+"""Commands for the phone's services: service, cmd and its subcommands, svc, appops."""
 
+import math
 import re
-import time
+from collections.abc import Awaitable
 
 from virtual_phone.commands.command_options import without_user
-from virtual_phone.commands.command_table import command
+from virtual_phone.commands.command_table import COMMANDS, command
 from virtual_phone.commands.dumpsys import SECTIONS
 from virtual_phone.commands.pm import all_packages
 from virtual_phone.shell.interpreter import CommandContext
 from virtual_phone.system.phone_settings import APP_OPS
+from virtual_phone.virtual_phone import QUICK_REBOOT_S
 
 _INTERFACES = {
     "activity": "android.app.IActivityManager",
@@ -25,6 +27,25 @@ _INTERFACES = {
     "wifi": "android.net.wifi.IWifiManager",
     "window": "android.view.IWindowManager",
 }
+_SERVICES = {
+    "activity": "am",
+    "agentrl": "agentrl",
+    "appops": "appops",
+    "bluetooth_manager": "cmd bluetooth_manager",
+    "connectivity": "cmd connectivity",
+    "input": "input",
+    "input_method": "ime",
+    "location": "cmd location",
+    "package": "pm",
+    "phone": "cmd phone",
+    "settings": "settings",
+    "wifi": "cmd wifi",
+    "window": "wm",
+}
+"""The commands that `cmd` runs, by service."""
+_QUIET_SERVICES = frozenset(["deviceidle", "notification", "statusbar", "uimode"])
+_SVC_SWITCHES = {"wifi": "wifi_on", "data": "mobile_data", "bluetooth": "bluetooth_on"}
+"""Settings switched by `svc`."""
 _MODES = ("allow", "ignore", "deny", "default", "foreground")
 _OPERATION = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
 
@@ -47,6 +68,45 @@ def service(ctx: CommandContext) -> int:
             return ctx.fail("service: No code specified for call", 10)
         return ctx.print("Result: Parcel(00000000    '....')")
     return ctx.fail("Usage: service [-h|-?]\n       service list\n       service check SERVICE", 10)
+
+
+@command("cmd")
+def cmd(ctx: CommandContext) -> int | Awaitable[int]:
+    """`cmd service ...`: an alternative name for system commands."""
+    words = [word for word in ctx.arguments if word not in ("-w", "-l")]
+    service, *ctx.arguments = words or [""]
+    if service in _SERVICES:
+        ctx.name = _SERVICES[service]
+        return COMMANDS[ctx.name](ctx)
+    if service in _QUIET_SERVICES:
+        return 0
+    if service == "battery":
+        ctx.arguments = ["battery", *ctx.arguments]
+        return COMMANDS["dumpsys"](ctx)
+    return ctx.fail(f"cmd: Can't find service: {service}", 20)
+
+
+@command("svc")
+def svc(ctx: CommandContext) -> int:
+    """`svc power stayon true|usb|ac|false`, `svc power reboot`, `svc wifi enable|disable`."""
+    phone = ctx.phone
+    what, verb, *rest = (*ctx.arguments, "", "")[: max(2, len(ctx.arguments))]
+    if what in _SVC_SWITCHES and verb in ("enable", "disable"):
+        phone.settings.put("global", _SVC_SWITCHES[what], str(int(verb == "enable")))
+    elif what == "power" and verb == "stayon":
+        value = {"true": "15", "ac": "1", "usb": "2", "wireless": "4"}.get(
+            (rest or ["true"])[0], "0"
+        )
+        phone.settings.put("global", "stay_on_while_plugged_in", value)
+        if value != "0":
+            phone.wake()
+    elif what == "power" and verb == "reboot":
+        phone.on_power("reboot", QUICK_REBOOT_S)
+    elif what == "power" and verb == "shutdown":
+        phone.on_power("offline", math.inf)
+    elif what not in ("usb", "nfc", "power"):
+        return ctx.fail("Available commands: power, data, wifi, usb, nfc, bluetooth", 1)
+    return 0
 
 
 @command("appops")
@@ -142,19 +202,3 @@ def switch(ctx: CommandContext) -> int:
         is_on = settings.get("global", setting) != "0"
         return ctx.print("enabled" if is_on else "disabled")
     return ctx.fail(f"Unknown command: {' '.join(ctx.arguments)[:100]}", 255)
-
-
-@command("getenforce")
-def getenforce(ctx: CommandContext) -> int:
-    """`getenforce`: the SELinux mode."""
-    return ctx.print("Enforcing")
-
-
-@command("uptime")
-def uptime(ctx: CommandContext) -> int:
-    """`uptime`: how long the phone has been running."""
-    clock = ctx.phone.clock
-    minutes = int(clock.uptime_s()) // 60
-    span = f"{minutes} min" if minutes < 60 else f"{minutes // 60:2}:{minutes % 60:02}"
-    now = time.strftime("%H:%M:%S", time.gmtime(clock.now_s()))
-    return ctx.print(f" {now} up {span},  0 users,  load average: 0.10, 0.12, 0.09")

@@ -1,15 +1,13 @@
-"""Commands for the phone itself: properties, settings, power, snapshots."""
+"""Commands for the phone itself: properties, settings, date, power, snapshots and others."""
 
 import itertools
 import json
-import math
 import re
 import time
-from collections.abc import Awaitable
 
 from virtual_phone import snapshot
 from virtual_phone.commands.command_options import split_options, without_user
-from virtual_phone.commands.command_table import COMMANDS, command
+from virtual_phone.commands.command_table import command
 from virtual_phone.faults import faults
 from virtual_phone.shell.interpreter import CommandContext, UsageError
 from virtual_phone.system.phone_settings import NAMESPACES
@@ -17,24 +15,6 @@ from virtual_phone.virtual_phone import QUICK_REBOOT_S
 
 _MAX_PROPERTY_LENGTH = 91
 _MAX_PROPERTIES = 1000
-_SERVICES = {
-    "activity": "am",
-    "agentrl": "agentrl",
-    "appops": "appops",
-    "bluetooth_manager": "cmd bluetooth_manager",
-    "connectivity": "cmd connectivity",
-    "input": "input",
-    "input_method": "ime",
-    "location": "cmd location",
-    "package": "pm",
-    "phone": "cmd phone",
-    "settings": "settings",
-    "wifi": "cmd wifi",
-    "window": "wm",
-}
-_SWITCHES = {"wifi": "wifi_on", "data": "mobile_data", "bluetooth": "bluetooth_on"}
-"""Settings switched by `svc` and `cmd`."""
-_QUIET_SERVICES = frozenset(["deviceidle", "notification", "statusbar", "uimode"])
 _SETTINGS = "content://settings/"
 _RESET_MODES = ("untrusted_defaults", "untrusted_clear", "trusted_defaults")
 _SHELL_PACKAGE = "com.android.shell"
@@ -106,45 +86,6 @@ def settings(ctx: CommandContext) -> int:
     return ctx.fail(f"Invalid command: settings {' '.join(ctx.arguments)[:200]}", 255)
 
 
-@command("cmd")
-def cmd(ctx: CommandContext) -> int | Awaitable[int]:
-    """`cmd service ...`: an alternative name for system commands."""
-    words = [word for word in ctx.arguments if word not in ("-w", "-l")]
-    service, *ctx.arguments = words or [""]
-    if service in _SERVICES:
-        ctx.name = _SERVICES[service]
-        return COMMANDS[ctx.name](ctx)
-    if service in _QUIET_SERVICES:
-        return 0
-    if service == "battery":
-        ctx.arguments = ["battery", *ctx.arguments]
-        return COMMANDS["dumpsys"](ctx)
-    return ctx.fail(f"cmd: Can't find service: {service}", 20)
-
-
-@command("svc")
-def svc(ctx: CommandContext) -> int:
-    """`svc power stayon true|usb|ac|false`, `svc power reboot`, `svc wifi enable|disable`."""
-    phone = ctx.phone
-    what, verb, *rest = (*ctx.arguments, "", "")[: max(2, len(ctx.arguments))]
-    if what in _SWITCHES and verb in ("enable", "disable"):
-        phone.settings.put("global", _SWITCHES[what], str(int(verb == "enable")))
-    elif what == "power" and verb == "stayon":
-        value = {"true": "15", "ac": "1", "usb": "2", "wireless": "4"}.get(
-            (rest or ["true"])[0], "0"
-        )
-        phone.settings.put("global", "stay_on_while_plugged_in", value)
-        if value != "0":
-            phone.wake()
-    elif what == "power" and verb == "reboot":
-        phone.on_power("reboot", QUICK_REBOOT_S)
-    elif what == "power" and verb == "shutdown":
-        phone.on_power("offline", math.inf)
-    elif what not in ("usb", "nfc", "power"):
-        return ctx.fail("Available commands: power, data, wifi, usb, nfc, bluetooth", 1)
-    return 0
-
-
 @command("locksettings")
 def locksettings(ctx: CommandContext) -> int:
     """`locksettings set-disabled true|false | get-disabled`: switch the lock screen off or on."""
@@ -188,6 +129,22 @@ def uname(ctx: CommandContext) -> int:
     if "-a" in ctx.arguments:
         return ctx.print("Linux localhost 6.1.0-virtual #1 SMP PREEMPT x86_64 Toybox")
     return ctx.print("x86_64" if "-m" in ctx.arguments else "Linux")
+
+
+@command("getenforce")
+def getenforce(ctx: CommandContext) -> int:
+    """`getenforce`: the SELinux mode."""
+    return ctx.print("Enforcing")
+
+
+@command("uptime")
+def uptime(ctx: CommandContext) -> int:
+    """`uptime`: how long the phone has been running."""
+    clock = ctx.phone.clock
+    minutes = int(clock.uptime_s()) // 60
+    span = f"{minutes} min" if minutes < 60 else f"{minutes // 60:2}:{minutes % 60:02}"
+    now = time.strftime("%H:%M:%S", time.gmtime(clock.now_s()))
+    return ctx.print(f" {now} up {span},  0 users,  load average: 0.10, 0.12, 0.09")
 
 
 @command("reboot")

@@ -1,4 +1,4 @@
-"""Commands for files: cat, ls, ln, rm, mkdir, cp, mv, touch, chmod, md5sum, df."""
+"""Commands for files: cat, ls, ln, rm, mkdir, rmdir, cp, mv, touch, chmod, md5sum, df."""
 
 import asyncio
 import hashlib
@@ -175,6 +175,21 @@ def mkdir(ctx: CommandContext) -> int:
     options, paths = split_options(ctx, "m:pv")
     files = ctx.phone.files
     return each(ctx, paths, files.make_folders if "p" in options else files.make_folder)
+
+
+@command("rmdir")
+def rmdir(ctx: CommandContext) -> int:
+    """`rmdir paths`: remove empty folders."""
+    files = ctx.phone.files
+
+    def remove(path: str) -> None:
+        if not files.stat(path, follow=False).is_folder:
+            raise NotADirectoryError(20, "Not a directory")
+        if files.names(path):
+            raise OSError(39, "Directory not empty")
+        files.remove(path, recursive=True)
+
+    return each(ctx, split_options(ctx, "p")[1], remove)
 
 
 @command("cp", "mv")

@@ -1,6 +1,5 @@
-"""Programs that examine files: stat, du, readlink, base64 and others."""
+"""Programs that examine files: stat, du, readlink, realpath."""
 
-import base64
 import posixpath
 import re
 import stat
@@ -11,7 +10,6 @@ from virtual_phone.commands.command_table import command
 from virtual_phone.commands.toybox.file_commands import each, human_size, size_of
 from virtual_phone.shell.interpreter import CommandContext
 
-SIZE_UNITS = {"": 1, "c": 1, "b": 512, "w": 2, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TYPES = {
     stat.S_IFDIR: "directory", stat.S_IFREG: "regular file", stat.S_IFLNK: "symbolic link",
     stat.S_IFCHR: "character device",
@@ -22,21 +20,6 @@ def children_of(ctx: CommandContext, path: str) -> list[str]:
     """Return the paths in a folder, relative or absolute like `path`."""
     names = ctx.phone.files.names(ctx.path(path))
     return [f"{path.rstrip('/')}/{name}" if path != "/" else f"/{name}" for name in names]
-
-
-@command("base64")
-async def base64_(ctx: CommandContext) -> int:
-    """`base64 [-d] [-w columns] [file]`."""
-    options, paths = split_options(ctx, "dw:")
-    content = ctx.phone.files.read(ctx.path(paths[0])) if paths else await ctx.read_all()
-    if "d" in options:
-        letters = bytes(c for c in content if not chr(c).isspace())
-        ctx.out(base64.b64decode(letters + b"=" * (-len(letters) % 4)))
-        return 0
-    text, columns = base64.b64encode(content).decode(), number_of(options.get("w", "76")) or 0
-    lines = [text[at : at + columns] for at in range(0, len(text), columns)] if columns else [text]
-    ctx.out(("\n".join(lines) + "\n" * bool(columns and text)).encode())
-    return 0
 
 
 @command("stat")
@@ -116,18 +99,3 @@ def readlink(ctx: CommandContext) -> int:
             continue
         ctx.out((found + "\n" * ("n" not in options)).encode("utf-8", "surrogateescape"))
     return code
-
-
-@command("rmdir")
-def rmdir(ctx: CommandContext) -> int:
-    """`rmdir paths`: remove empty folders."""
-    files = ctx.phone.files
-
-    def remove(path: str) -> None:
-        if not files.stat(path, follow=False).is_folder:
-            raise NotADirectoryError(20, "Not a directory")
-        if files.names(path):
-            raise OSError(39, "Directory not empty")
-        files.remove(path, recursive=True)
-
-    return each(ctx, split_options(ctx, "p")[1], remove)

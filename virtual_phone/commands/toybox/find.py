@@ -9,11 +9,12 @@ from typing import NamedTuple
 from virtual_phone.commands.command_options import number_of, split_options
 from virtual_phone.commands.command_table import command
 from virtual_phone.commands.toybox.file_commands import size_of
-from virtual_phone.commands.toybox.file_status_commands import SIZE_UNITS, children_of
+from virtual_phone.commands.toybox.file_status_commands import children_of
 from virtual_phone.shell.glob_patterns import compile_glob
 from virtual_phone.shell.interpreter import CommandContext, UsageError
 from virtual_phone.system.file_system import FileNode
 
+_SIZE_UNITS = {"": 1, "c": 1, "b": 512, "w": 2, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _ACTIONS = frozenset(("-print", "-print0", "-exec", "-delete"))
 
 
@@ -215,7 +216,7 @@ def _compared(text: str, value_of: Callable[[_Found], int], unit: int = 1) -> _T
 
 
 def _sized(text: str) -> _Test:
-    unit = SIZE_UNITS.get(text[-1:].lower(), 512)
+    unit = _SIZE_UNITS.get(text[-1:].lower(), 512)
     return _compared(text.rstrip("cbwkmgCBWKMG"), lambda found: size_of(found.node), unit)
 
 

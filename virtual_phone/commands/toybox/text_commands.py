@@ -1,6 +1,7 @@
-"""Frequently used text programs: echo, head, tail, wc, tee."""
+"""Frequently used text programs: echo, head, tail, wc, tee, base64."""
 
 import asyncio
+import base64
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
@@ -176,3 +177,18 @@ def _start(content: bytes, num_lines: int, num_bytes: int | None) -> bytes:
     if num_bytes is not None:
         return content[:num_bytes]
     return b"".join(content.splitlines(keepends=True)[:num_lines])
+
+
+@command("base64")
+async def base64_(ctx: CommandContext) -> int:
+    """`base64 [-d] [-w columns] [file]`."""
+    options, paths = split_options(ctx, "dw:")
+    content = ctx.phone.files.read(ctx.path(paths[0])) if paths else await ctx.read_all()
+    if "d" in options:
+        letters = bytes(c for c in content if not chr(c).isspace())
+        ctx.out(base64.b64decode(letters + b"=" * (-len(letters) % 4)))
+        return 0
+    text, columns = base64.b64encode(content).decode(), number_of(options.get("w", "76")) or 0
+    lines = [text[at : at + columns] for at in range(0, len(text), columns)] if columns else [text]
+    ctx.out(("\n".join(lines) + "\n" * bool(columns and text)).encode())
+    return 0
