@@ -12,7 +12,7 @@ from virtual_phone.faults.faults import Faults
 from virtual_phone.input_handler import InputHandler
 from virtual_phone.phone_display import PhoneDisplay, VisibleState
 from virtual_phone.phones_spec import EFFECT_DELAY_MS, Tempo
-from virtual_phone.system.device_log import CommandHistory
+from virtual_phone.system.command_history import CommandHistory
 from virtual_phone.system.input_devices import InputDrivers
 from virtual_phone.system.network_ports import PhoneNetwork
 from virtual_phone.system.process_table import ProcessTable
