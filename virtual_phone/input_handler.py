@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from virtual_phone.device_state import DeviceState
 from virtual_phone.phone_display import PhoneDisplay
-from virtual_phone.system import drawing
+from virtual_phone.system import system_screens
 from virtual_phone.system.phone_settings import ADB_KEYBOARD
 
 _MAX_CHARACTERS = 100_000
@@ -52,7 +52,7 @@ class InputHandler:
             if outcome is not None:
                 phone.end_dialog(outcome)
         elif self._display.shown.front is None:
-            tile = drawing.tile_at(x, y, len(phone.tasks.apps))
+            tile = system_screens.tile_at(x, y, len(phone.tasks.apps))
             if tile is not None:
                 phone.tasks.bring_to_front(list(phone.tasks.apps)[tile])
         else:

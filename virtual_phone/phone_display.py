@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from virtual_phone.apps.app import STATE_FOLDER, state_path
 from virtual_phone.device_state import DeviceState
-from virtual_phone.system import drawing, screen_frame
+from virtual_phone.system import screen_frame, system_screens
 from virtual_phone.system.asyncio_wakeup import Wakeup
 from virtual_phone.system.screen_frame import ScreenFrame
 from virtual_phone.types import Image
@@ -152,8 +152,8 @@ class PhoneDisplay:
         phone = self._phone
         width, height = phone.geometry.area
         if phone.power.locked:
-            return drawing.keyguard(width, height, time)
+            return system_screens.keyguard(width, height, time)
         if area is None:
             names = [name.rpartition(".")[2] for name in phone.tasks.apps]
-            area = drawing.home(width, height, names)
+            area = system_screens.home(width, height, names)
         return area if phone.dialog is None else phone.dialog.drawn_on(area)

@@ -18,7 +18,8 @@ from agentrl.types import Image
 from tests.phone_page.chromium_phone import Tab
 from virtual_phone.apps.app_manager import AppManager
 from virtual_phone.apps.installed_app import InstalledApp
-from virtual_phone.apps.system_apps import BROWSER, TextPage
+from virtual_phone.apps.system_apps import BROWSER
+from virtual_phone.apps.text_page import TextPage
 from virtual_phone.phone_display import VisibleState
 from virtual_phone.protocol.adb_stream import Buffer
 from virtual_phone.protocol.phone_server import PhoneServer

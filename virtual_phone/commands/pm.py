@@ -15,9 +15,9 @@ from virtual_phone.apps.system_apps import (
     PACKAGES,
     SETTINGS,
     SYSTEM_VERSION,
-    TextPage,
     apk_path,
 )
+from virtual_phone.apps.text_page import TextPage
 from virtual_phone.commands.am import Intent, find_viewer, read_intent
 from virtual_phone.commands.command_options import number_of
 from virtual_phone.commands.command_table import command

@@ -10,7 +10,7 @@ from virtual_phone.apps.system_apps import LAUNCHER
 from virtual_phone.commands.command_table import command
 from virtual_phone.commands.dumpsys import boolean
 from virtual_phone.shell.interpreter import CommandContext
-from virtual_phone.system import drawing
+from virtual_phone.system import system_screens
 from virtual_phone.virtual_phone import VirtualPhone
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def _front(phone: VirtualPhone) -> tuple[str, Sequence[View]]:
         kind = "android.widget.TextView"
         names = [package.rpartition(".")[2] for package in phone.tasks.apps]
         return LAUNCHER, [
-            View(bounds=drawing.tile_bounds(index), text=name, kind=kind, is_clickable=True)
+            View(bounds=system_screens.tile_bounds(index), text=name, kind=kind, is_clickable=True)
             for index, name in enumerate(names)
         ]
     package = installed.app.package
