@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from virtual_phone.apps.probe_app import ProbeApp
 from virtual_phone.commands import COMMANDS
+from virtual_phone.shell.command_streams import CommandIO, Input
 from virtual_phone.shell.interpreter import ShellInterpreter
-from virtual_phone.shell.redirects import CommandIO, Input
 from virtual_phone.shell.shell_state import ShellState
 from virtual_phone.virtual_phone import VirtualPhone
 

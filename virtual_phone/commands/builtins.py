@@ -7,9 +7,9 @@ import time
 from virtual_phone.commands.command_options import split_options
 from virtual_phone.commands.command_table import COMMANDS, command
 from virtual_phone.shell.arithmetic import ArithmeticFailure
+from virtual_phone.shell.command_context import CommandContext, UsageError
 from virtual_phone.shell.conditions import words_hold
 from virtual_phone.shell.field_splitting import field_separator
-from virtual_phone.shell.interpreter import CommandContext, UsageError
 from virtual_phone.shell.shell_state import (
     BUILTINS,
     FunctionReturn,

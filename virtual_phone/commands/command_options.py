@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from virtual_phone.shell.interpreter import CommandContext, UsageError
+from virtual_phone.shell.command_context import CommandContext, UsageError
 
 
 def split_options(

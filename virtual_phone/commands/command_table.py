@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from virtual_phone.shell.interpreter import CommandFunction
+from virtual_phone.shell.command_context import CommandFunction
 
 COMMANDS: dict[str, CommandFunction] = {}
 _Command = TypeVar("_Command", bound=CommandFunction)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES, SYSTEM_VERSION
 from virtual_phone.commands.command_table import command
 from virtual_phone.phone_display import DISPLAY_ID
-from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.shell.command_context import CommandContext
 from virtual_phone.system.input_devices import TOUCHSCREEN_NAME
 from virtual_phone.system.phone_settings import ADB_KEYBOARD
 from virtual_phone.virtual_phone import VirtualPhone

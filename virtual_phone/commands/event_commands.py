@@ -9,7 +9,7 @@ from virtual_phone.commands.command_options import split_options
 from virtual_phone.commands.command_table import command
 from virtual_phone.commands.input_commands import is_taken
 from virtual_phone.input_handler import key_code
-from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.shell.command_context import CommandContext
 from virtual_phone.system.input_devices import (
     BUTTONS,
     TOUCHSCREEN,

@@ -6,7 +6,7 @@ from functools import partial
 
 from virtual_phone.commands.command_table import command
 from virtual_phone.input_handler import key_code
-from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.shell.command_context import CommandContext
 from virtual_phone.system.phone_settings import ADB_KEYBOARD, LATIN_KEYBOARD
 from virtual_phone.virtual_phone import VirtualPhone
 

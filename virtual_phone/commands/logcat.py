@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from virtual_phone.commands.command_options import number_of, split_options
 from virtual_phone.commands.command_table import command
 from virtual_phone.commands.toybox.grep import compile_pattern
-from virtual_phone.shell.interpreter import CommandContext, UsageError
+from virtual_phone.shell.command_context import CommandContext, UsageError
 from virtual_phone.system.device_log import BUFFERS, LEVELS, Level, LogEntry
 from virtual_phone.system.file_system import EPOCH_S
 

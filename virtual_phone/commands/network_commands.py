@@ -5,7 +5,7 @@ import contextlib
 
 from virtual_phone.commands.command_options import number_of, split_options
 from virtual_phone.commands.command_table import command
-from virtual_phone.shell.interpreter import CommandContext, UsageError
+from virtual_phone.shell.command_context import CommandContext, UsageError
 from virtual_phone.system.loopback_http_client import (
     LOOPBACK_HOSTS,
     PageUnreachable,

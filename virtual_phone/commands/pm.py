@@ -21,7 +21,7 @@ from virtual_phone.apps.text_page import TextPage
 from virtual_phone.commands.am import Intent, find_viewer, read_intent
 from virtual_phone.commands.command_options import number_of
 from virtual_phone.commands.command_table import command
-from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.shell.command_context import CommandContext
 
 _FEATURES = (
     "reqGlEsVersion=0x30002",

@@ -10,7 +10,7 @@ from virtual_phone.commands.builtins import duration_s
 from virtual_phone.commands.command_options import number_of, split_options
 from virtual_phone.commands.command_table import command
 from virtual_phone.commands.toybox.grep import compile_pattern
-from virtual_phone.shell.interpreter import CommandContext, UsageError
+from virtual_phone.shell.command_context import CommandContext, UsageError
 from virtual_phone.system.process_table import SIGNALS, signal_number
 
 _ZYGOTE_PID = 300

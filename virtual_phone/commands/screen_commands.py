@@ -6,8 +6,8 @@ from virtual_phone import screen_capture
 from virtual_phone.commands.command_options import number_of, split_options
 from virtual_phone.commands.command_table import command
 from virtual_phone.phone_display import DISPLAY_ID
-from virtual_phone.shell.interpreter import CommandContext, UsageError
-from virtual_phone.shell.redirects import Write
+from virtual_phone.shell.command_context import CommandContext, UsageError
+from virtual_phone.shell.command_streams import Write
 from virtual_phone.system.screen_frame import KNOWN_SCREEN, SENT, black
 from virtual_phone.system.screen_recorder import EncoderMissing, ScreenRecorder
 

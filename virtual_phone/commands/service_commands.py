@@ -8,7 +8,7 @@ from virtual_phone.commands.command_options import without_user
 from virtual_phone.commands.command_table import COMMANDS, command
 from virtual_phone.commands.dumpsys import SECTIONS
 from virtual_phone.commands.pm import all_packages
-from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.shell.command_context import CommandContext
 from virtual_phone.system.phone_settings import APP_OPS
 from virtual_phone.virtual_phone import QUICK_REBOOT_S
 

@@ -9,7 +9,7 @@ from virtual_phone import snapshot
 from virtual_phone.commands.command_options import split_options, without_user
 from virtual_phone.commands.command_table import command
 from virtual_phone.faults import faults
-from virtual_phone.shell.interpreter import CommandContext, UsageError
+from virtual_phone.shell.command_context import CommandContext, UsageError
 from virtual_phone.system.phone_settings import NAMESPACES
 from virtual_phone.virtual_phone import QUICK_REBOOT_S
 

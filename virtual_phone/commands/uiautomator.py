@@ -9,7 +9,7 @@ from virtual_phone.apps.app import View
 from virtual_phone.apps.system_apps import LAUNCHER
 from virtual_phone.commands.command_table import command
 from virtual_phone.commands.dumpsys import boolean
-from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.shell.command_context import CommandContext
 from virtual_phone.system import system_screens
 from virtual_phone.virtual_phone import VirtualPhone
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from virtual_phone.commands import COMMANDS
 from virtual_phone.protocol.adb_stream import Stream
 from virtual_phone.protocol.terminal import INTERRUPTED, TerminalDevice, converse
+from virtual_phone.shell.command_streams import CommandIO, Input, Terminal
 from virtual_phone.shell.interpreter import ShellInterpreter
-from virtual_phone.shell.redirects import CommandIO, Input, Terminal
 from virtual_phone.shell.shell_state import ShellState
 from virtual_phone.virtual_phone import VirtualPhone
 

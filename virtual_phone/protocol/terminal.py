@@ -4,8 +4,8 @@ import asyncio
 import re
 from collections.abc import Coroutine
 
+from virtual_phone.shell.command_streams import Read, Terminal, Write
 from virtual_phone.shell.interpreter import ShellInterpreter
-from virtual_phone.shell.redirects import Read, Terminal, Write
 from virtual_phone.shell.shell_parser import parse
 from virtual_phone.shell.shell_state import ShellExit
 from virtual_phone.shell.syntax_tree import ShellSyntaxError

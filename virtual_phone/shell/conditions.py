@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from virtual_phone.shell.arithmetic import evaluate
+from virtual_phone.shell.command_streams import CommandIO
 from virtual_phone.shell.field_splitting import Field
 from virtual_phone.shell.glob_patterns import compile_glob
-from virtual_phone.shell.redirects import CommandIO
 from virtual_phone.shell.shell_state import ShellState
 from virtual_phone.shell.syntax_tree import Word
 from virtual_phone.shell.word_expander import WordExpander

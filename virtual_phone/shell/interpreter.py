@@ -1,14 +1,16 @@
 """The phone's shell: runs scripts and passes each command its context."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 
 from virtual_phone.shell.arithmetic import ArithmeticFailure
+from virtual_phone.shell.command_context import CommandContext, CommandFunction, UsageError
+from virtual_phone.shell.command_streams import CommandIO
 from virtual_phone.shell.compound_commands import CompoundCommands
 from virtual_phone.shell.field_splitting import MAX_LENGTH
 from virtual_phone.shell.pipelines import BROKEN_PIPE, Pipelines
-from virtual_phone.shell.redirects import CommandIO, Read, Redirects
+from virtual_phone.shell.redirects import Redirects
 from virtual_phone.shell.shell_parser import parse
 from virtual_phone.shell.shell_state import (
     BUILTINS,
@@ -26,84 +28,17 @@ from virtual_phone.shell.syntax_tree import (
     ShellSyntaxError,
 )
 from virtual_phone.shell.word_expander import WordExpander
-from virtual_phone.system.file_system import normalize_path
 from virtual_phone.system.process_table import Process
-from virtual_phone.virtual_phone import VirtualPhone
 
 _COMMANDS_PER_TURN = 32
 """Number of commands after which other phones get a turn."""
 _MAX_CALLS = 30
 """Maximum depth of nested function calls."""
-_MAX_IN_MEMORY = 64 << 20
-"""Maximum input in bytes that a command may hold in memory."""
 _PROGRAM_FOLDERS = frozenset((
     "/bin", "/system/bin", "/system/xbin", "/product/bin", "/vendor/bin", "/odm/bin",
 ))  # fmt: skip
 _SPECIAL = BUILTINS - {"cd", "command", "local", "read", "source", "type", "wait"}
 """Builtins after which preceding assignments persist, as POSIX demands."""
-
-
-class UsageError(ValueError):
-    """Raised by a command for invalid options; the message is printed after the command name."""
-
-
-@dataclass(slots=True, kw_only=True)
-class CommandContext:
-    """An invocation of a command: arguments, streams, and the shell that runs it."""
-
-    shell: "ShellInterpreter"
-    name: str
-    arguments: list[str]
-    io: CommandIO
-    process: Process | None = None
-    """The command's entry in the phone's process table while it waits."""
-
-    @property
-    def phone(self) -> VirtualPhone:
-        """Phone the command runs on."""
-        return self.shell.state.phone
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Variables of the command's shell."""
-        return self.shell.state.environment
-
-    def out(self, data: bytes | memoryview) -> None:
-        """Write to standard output."""
-        self.io.out(data)
-
-    def print(self, text: str) -> int:
-        """Write a line to standard output; return the exit code 0."""
-        self.io.out(f"{text}\n".encode("utf-8", "surrogateescape"))
-        return 0
-
-    def fail(self, text: str, code: int = 1) -> int:
-        """Write a line to standard error; return the exit code."""
-        self.io.err(f"{text}\n".encode("utf-8", "surrogateescape"))
-        return code
-
-    def path(self, path: str) -> str:
-        """Resolve a path against the working directory."""
-        return normalize_path(path, self.environment["PWD"])
-
-    async def read_all(self) -> bytes:
-        """Read standard input to its end."""
-        return await read_to_end(self.io.read)
-
-
-CommandFunction = Callable[[CommandContext], "int | Awaitable[int]"]
-"""A function that runs a command and returns its exit code."""
-
-
-async def read_to_end(read: Read) -> bytes:
-    """Read until the end of input."""
-    chunks, length = [], 0
-    while chunk := await read():
-        chunks.append(chunk)
-        length += len(chunk)
-        if length > _MAX_IN_MEMORY:
-            raise OSError(12, "Cannot allocate memory")
-    return b"".join(chunks)
 
 
 class ShellInterpreter:

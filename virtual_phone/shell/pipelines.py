@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from virtual_phone.shell.redirects import CommandIO, Input, never_full
+from virtual_phone.shell.command_streams import CommandIO, Input, never_full
 from virtual_phone.shell.shell_state import (
     BUILTINS,
     FunctionReturn,

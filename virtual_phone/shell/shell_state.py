@@ -5,8 +5,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Self
 
+from virtual_phone.shell.command_streams import CommandIO
 from virtual_phone.shell.field_splitting import DEFAULT_IFS, MAX_LENGTH
-from virtual_phone.shell.redirects import CommandIO
 from virtual_phone.shell.syntax_tree import ShellCommand
 from virtual_phone.system.process_table import Process
 from virtual_phone.virtual_phone import VirtualPhone

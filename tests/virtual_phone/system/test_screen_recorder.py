@@ -14,8 +14,8 @@ from tests.virtual_phone.packet_client import PATIENCE_S
 from tests.virtual_phone.shell_runner import run
 from virtual_phone.apps.probe_app import ProbeApp
 from virtual_phone.commands import COMMANDS
+from virtual_phone.shell.command_streams import CommandIO
 from virtual_phone.shell.interpreter import ShellInterpreter
-from virtual_phone.shell.redirects import CommandIO
 from virtual_phone.shell.shell_state import ShellState
 from virtual_phone.virtual_phone import VirtualPhone
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from virtual_phone.commands.command_table import command
-from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.shell.command_context import CommandContext
 
 if TYPE_CHECKING:
     from bashkit import Bash, FileSystem

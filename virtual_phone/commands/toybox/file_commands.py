@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from virtual_phone.commands.command_options import split_options
 from virtual_phone.commands.command_table import command
-from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.shell.command_context import CommandContext
 from virtual_phone.system.file_system import FileNode
 
 _CHUNK = 1 << 20

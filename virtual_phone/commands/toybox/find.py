@@ -10,8 +10,8 @@ from virtual_phone.commands.command_options import number_of, split_options
 from virtual_phone.commands.command_table import command
 from virtual_phone.commands.toybox.file_commands import size_of
 from virtual_phone.commands.toybox.file_status_commands import children_of
+from virtual_phone.shell.command_context import CommandContext, UsageError
 from virtual_phone.shell.glob_patterns import compile_glob
-from virtual_phone.shell.interpreter import CommandContext, UsageError
 from virtual_phone.system.file_system import FileNode
 
 _SIZE_UNITS = {"": 1, "c": 1, "b": 512, "w": 2, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}

@@ -11,8 +11,8 @@ from functools import lru_cache
 from virtual_phone.commands.command_options import number_of, split_options
 from virtual_phone.commands.command_table import command
 from virtual_phone.commands.toybox.text_commands import sliced_lines
+from virtual_phone.shell.command_context import CommandContext
 from virtual_phone.shell.glob_patterns import CLASSES
-from virtual_phone.shell.interpreter import CommandContext
 
 _NO_EFFECT = {"color": "", "color=": "", "line-buffered": ""}
 _SWAPPED = frozenset("+?|(){}")

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Collection
 from virtual_phone.commands.command_options import number_of, split_options
 from virtual_phone.commands.command_table import command
 from virtual_phone.commands.toybox.file_commands import contents_of
-from virtual_phone.shell.interpreter import CommandContext, UsageError
+from virtual_phone.shell.command_context import CommandContext, UsageError
 from virtual_phone.shell.lexer import C_ESCAPES
 
 _SLICE_BYTES = 1 << 16
