@@ -18,7 +18,7 @@ from agentrl import extras, user_code
 from agentrl.actions.translator import Translator
 from agentrl.errors import ConfigError, boundary, message_of, with_short_mistakes
 from agentrl.extension_points import ENV
-from agentrl.name_suggestions import did_you_mean, list_names
+from agentrl.text.name_suggestions import did_you_mean, list_names
 
 TRANSLATOR = "agentrl.actions.default_translator:SpaceTranslator"
 """Default translator for environments that do not have one."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.name_suggestions import known_names
+from agentrl.text.name_suggestions import known_names
 from agentrl.user_code import NOT_FOUND, find_file, import_module, load
 
 _PACKAGE = Path(__file__).resolve().parent

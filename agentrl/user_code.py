@@ -17,8 +17,8 @@ from typing import Any
 
 from agentrl import extras
 from agentrl.errors import INSTALLED, ConfigError, describe_error, must_propagate
-from agentrl.name_suggestions import did_you_mean
 from agentrl.package_links import check_links
+from agentrl.text.name_suggestions import did_you_mean
 
 log = logging.getLogger(__name__)
 _PACKAGE = Path(__file__).resolve().parent

@@ -15,7 +15,7 @@ from agentrl.data.reward_inputs import ROW, accepted, fact, last_reply, options
 from agentrl.errors import ActionError
 from agentrl.rewards.judge import Judge
 from agentrl.rewards.maths import Accuracy
-from agentrl.text import hash_fraction
+from agentrl.text.formatting import hash_fraction
 from agentrl.types import Episode
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

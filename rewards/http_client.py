@@ -16,7 +16,7 @@ import cv2
 
 from agentrl.cross_origin_requests import is_loopback
 from agentrl.errors import ConfigError, RewardError
-from agentrl.text import retry_after_s
+from agentrl.text.formatting import retry_after_s
 from agentrl.types import Image
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from agentrl.data.reward_inputs import MissingInfo, accepted
 from agentrl.errors import ConfigError, RewardError
 from agentrl.files import atomic_replace
 from agentrl.rewards.http_client import HttpClient, data_uri, result_by, start_call
-from agentrl.text import encodable, quoted
+from agentrl.text.formatting import encodable, quoted
 from agentrl.types import Episode, EpisodeMessage, Image, without_placeholders
 
 RUBRIC = """\

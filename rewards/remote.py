@@ -10,8 +10,8 @@ import numpy as np
 
 from agentrl.data import openrlhf_reward_protocol
 from agentrl.errors import ConfigError, RewardError
-from agentrl.name_suggestions import known_names
 from agentrl.rewards.http_client import HttpClient, data_uri
+from agentrl.text.name_suggestions import known_names
 
 
 class Remote:

@@ -40,7 +40,7 @@ COMPOSED = {
     "agentrl/cli/virtual_phones.py": 1,
     "agentrl/cli/serve.py": 1,
     "agentrl/cluster/ray_reaper.py": 1,
-    "agentrl/phone_names.py": 1,
+    "agentrl/text/phone_names.py": 1,
     "agentrl/policies/chat/chat_encoder.py": 1,
     "agentrl/policies/chat/formats/template.py": 1,
     "agentrl/training/monitoring/metric_descriptions.py": 1,

@@ -18,9 +18,9 @@ from typing import Literal, get_args, overload
 
 from agentrl.actions.reply_values import json_object
 from agentrl.errors import ActionError, ConfigError
-from agentrl.name_suggestions import did_you_mean
-from agentrl.reply_tags import action_tag_content, tag_content
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
+from agentrl.text.name_suggestions import did_you_mean
+from agentrl.text.reply_tags import action_tag_content, tag_content
 
 Style = Literal["tag", "tool"]
 STYLES: tuple[Style, ...] = get_args(Style)

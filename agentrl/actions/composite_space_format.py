@@ -26,8 +26,8 @@ from agentrl.actions.space_values import (
     write_number,
 )
 from agentrl.errors import ActionError, ConfigError
-from agentrl.reply_tags import action_tag_content, tag_content
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
+from agentrl.text.reply_tags import action_tag_content, tag_content
 
 _CALL = "act"
 _NUMBERS = (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)

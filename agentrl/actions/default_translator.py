@@ -22,7 +22,7 @@ from agentrl.data.observations import (
 )
 from agentrl.data.prompt_templates import compile_template
 from agentrl.errors import ActionError, ConfigError, EnvError
-from agentrl.name_suggestions import did_you_mean
+from agentrl.text.name_suggestions import did_you_mean
 from agentrl.types import IMAGE, Image, Message, Observation
 
 RENDER_MODES = {"observation": None, "render": "rgb_array", "ansi": "ansi"}

@@ -16,7 +16,7 @@ from agentrl.actions.reply_values import OUTSIDE
 from agentrl.actions.screen_actions import ScreenAction, Tap
 from agentrl.errors import ActionError, ConfigError, boundary, describe_error
 from agentrl.extension_points import DIALECT
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
 
 Size = tuple[int, int]
 """Width and height in pixels."""

@@ -7,7 +7,7 @@ anything else is an ActionError. Nothing is evaluated.
 import re
 
 from agentrl.errors import ActionError
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
 
 Value = str | float | list[float]
 _HEAD = re.compile(r"\s*([A-Za-z_]\w{0,60})\s*\(", re.ASCII)

@@ -27,7 +27,7 @@ from agentrl.actions.screen_actions import (
 )
 from agentrl.actions.verb_dialect import Verb, VerbDialect
 from agentrl.errors import ActionError
-from agentrl.reply_tags import tag_content
+from agentrl.text.reply_tags import tag_content
 
 TOOL = "mobile_use"
 LONG_PRESS_S = 2

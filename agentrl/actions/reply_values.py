@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from agentrl.errors import ActionError
-from agentrl.name_suggestions import did_you_mean
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
+from agentrl.text.name_suggestions import did_you_mean
 
 KEYS = ("BACK", "HOME", "ENTER", "DEL", "MENU", "VOLUME_UP", "VOLUME_DOWN")
 MAX_TEXT = 500

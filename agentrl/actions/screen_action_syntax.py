@@ -42,8 +42,8 @@ from agentrl.actions.screen_actions import (
     Wait,
 )
 from agentrl.errors import ActionError, ConfigError
-from agentrl.name_suggestions import did_you_mean
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
+from agentrl.text.name_suggestions import did_you_mean
 
 _NUMBER = re.compile(r"\d{1,6}(\.\d{0,12})?|\.\d{1,12}", re.ASCII)
 _SIGNED = re.compile(rf"-?({_NUMBER.pattern})", re.ASCII)

@@ -31,8 +31,8 @@ from agentrl.actions.space_values import (
     write_number,
 )
 from agentrl.errors import ActionError, ConfigError
-from agentrl.reply_tags import action_tag_content
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
+from agentrl.text.reply_tags import action_tag_content
 
 # Maximum number of action names that the instructions list.
 _MOST_NAMES = 30

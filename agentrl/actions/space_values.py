@@ -9,8 +9,8 @@ from gymnasium import spaces
 from agentrl.actions.action_calls import Numbers
 from agentrl.actions.reply_values import is_finite
 from agentrl.errors import ActionError, ConfigError
-from agentrl.name_suggestions import did_you_mean, list_names
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
+from agentrl.text.name_suggestions import did_you_mean, list_names
 
 # Delimiters of calls and their arguments.
 _MARKS = re.compile(r"[()<>\",]")

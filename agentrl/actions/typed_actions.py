@@ -9,7 +9,7 @@ from agentrl.actions.action_calls import ActionSet
 from agentrl.actions.screen_action_syntax import FORMS, ActionSyntax
 from agentrl.actions.translator import Translator
 from agentrl.errors import ActionError
-from agentrl.reply_tags import tag_content
+from agentrl.text.reply_tags import tag_content
 
 _TOOL = "tool_call"
 _TAGS = ("action", "answer", _TOOL)

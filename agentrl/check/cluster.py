@@ -15,7 +15,7 @@ from agentrl.cluster.node_report import ENLARGE_SHM, Clock, NodeReport, ReportRe
 from agentrl.cluster.placement import Node
 from agentrl.devices.adb import AdbServer
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.text import pluralize
+from agentrl.text.formatting import pluralize
 
 _GIB = 1 << 30
 _ADB_SERVER_S = 5.0

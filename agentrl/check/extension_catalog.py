@@ -8,7 +8,7 @@ from typing import Any
 from agentrl import extension_points, extras
 from agentrl.errors import ConfigError
 from agentrl.extension_points import ExtensionPoint
-from agentrl.name_suggestions import known_names
+from agentrl.text.name_suggestions import known_names
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

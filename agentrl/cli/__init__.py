@@ -31,7 +31,7 @@ from agentrl.cli.porting import port
 from agentrl.cli.recordings import audit, episodes, export, prune, rescore_and_rehearse, runs, view
 from agentrl.errors import AgentRLError, ConfigError, message_of
 from agentrl.package_links import check_links
-from agentrl.text import printable
+from agentrl.text.formatting import printable
 
 _GROUPS = {
     "Train": (

@@ -14,8 +14,8 @@ from agentrl import extras
 from agentrl.cli.model_options import CHECKPOINT, GREEDY, MODEL, OVERRIDES
 from agentrl.cli.terminal import LINE_S
 from agentrl.errors import ConfigError
-from agentrl.name_suggestions import known_names
-from agentrl.text import printable
+from agentrl.text.formatting import printable
+from agentrl.text.name_suggestions import known_names
 
 if TYPE_CHECKING:
     from agentrl.training.inference.background_model import ModelThread

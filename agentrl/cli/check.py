@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from agentrl.cli.command_completion import complete_kind
 from agentrl.cli.terminal import print_findings, suggest
-from agentrl.text import pluralize, printable
+from agentrl.text.formatting import pluralize, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

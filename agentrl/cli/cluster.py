@@ -17,7 +17,7 @@ from agentrl.cluster.ask_nodes import ask_nodes
 from agentrl.cluster.node_discovery import find_nodes
 from agentrl.cluster.node_report import ReportRequest
 from agentrl.errors import ConfigError
-from agentrl.text import pluralize
+from agentrl.text.formatting import pluralize
 
 if TYPE_CHECKING:
     from agentrl.config import Config

@@ -22,8 +22,8 @@ from agentrl.actions.screen_actions import Key, Tap
 from agentrl.cli.command_help import CommandGroup
 from agentrl.cli.terminal import print_findings, print_table, suggest
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.name_suggestions import known_names
-from agentrl.text import pluralize, printable
+from agentrl.text.formatting import pluralize, printable
+from agentrl.text.name_suggestions import known_names
 
 if TYPE_CHECKING:
     from agentrl.check.finding import Finding

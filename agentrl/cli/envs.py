@@ -17,7 +17,7 @@ from agentrl.cli.command_help import CommandGroup
 from agentrl.cli.terminal import print_table, suggest
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
-from agentrl.text import printable
+from agentrl.text.formatting import printable
 
 app = typer.Typer(cls=CommandGroup, help="List or create environments.", no_args_is_help=True)
 _TEMPLATES = {

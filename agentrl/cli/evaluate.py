@@ -10,7 +10,7 @@ from agentrl.cli.command_completion import complete_environment, complete_settin
 from agentrl.cli.model_options import GREEDY
 from agentrl.cli.terminal import print_table, suggest, table_width
 from agentrl.errors import ConfigError
-from agentrl.text import printable, shown_path
+from agentrl.text.formatting import printable, shown_path
 
 _WITH_INTERVAL = ("success", "accuracy", "score", "reward")
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from agentrl.cli.model_options import CHECKPOINT, GREEDY, MODEL, OVERRIDES
 from agentrl.cli.terminal import LINE_S
 from agentrl.errors import ConfigError
-from agentrl.text import one_line, pluralize, printable
+from agentrl.text.formatting import one_line, pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.training.inference.batch_inference import InferenceProgress, InferenceResult

@@ -12,7 +12,7 @@ from rich.text import Text
 from agentrl.cli.command_completion import complete_algorithm, complete_kind
 from agentrl.cli.terminal import print_table, suggest
 from agentrl.extension_points import ALGORITHM
-from agentrl.text import printable
+from agentrl.text.formatting import printable
 
 
 def list_(

@@ -14,7 +14,7 @@ from agentrl.cli.command_completion import complete_environment, complete_settin
 from agentrl.cli.model_options import CHECKPOINT, GREEDY
 from agentrl.cli.terminal import draw_image, output_console, suggest
 from agentrl.errors import ConfigError
-from agentrl.text import format_signed, one_line, pluralize, printable, shown_path
+from agentrl.text.formatting import format_signed, one_line, pluralize, printable, shown_path
 
 if TYPE_CHECKING:
     from agentrl.training.evaluation.interactive_play import PlayInterface

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl import text_tables
-from agentrl.text import printable
+from agentrl.text.formatting import printable
 
 if TYPE_CHECKING:
     from agentrl.check.finding import Finding

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agentrl.errors import ConfigError
-from agentrl.text import pluralize
+from agentrl.text.formatting import pluralize
 
 if TYPE_CHECKING:
     from agentrl.config import RolloutConfig, TrainConfig

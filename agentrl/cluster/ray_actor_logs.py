@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.phone_names import with_short_serials
+from agentrl.text.phone_names import with_short_serials
 
 
 class _Formatter(logging.Formatter):

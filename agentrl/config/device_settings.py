@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from agentrl.config.bounds import NonNegativeSeconds, PositiveInt, Seconds, check_size
 from agentrl.errors import ConfigError
 from agentrl.extension_points import CAPTURE, DRIVER
-from agentrl.name_suggestions import known_names
+from agentrl.text.name_suggestions import known_names
 
 _OF_HOST = ("source", "adb_port")
 _LAST_PORT = 65535

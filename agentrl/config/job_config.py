@@ -32,7 +32,7 @@ from agentrl.config.training_settings import OptimConfig, TrainConfig, WarmStart
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import ALGORITHM, LOGGER, SAMPLER
 from agentrl.files import path_of
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
 
 
 @dataclass(slots=True, kw_only=True)

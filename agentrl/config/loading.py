@@ -21,7 +21,7 @@ from agentrl.config.task_settings import SamplerConfig
 from agentrl.config.type_checks import find_mistyped
 from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.files import StrPath, path_of
-from agentrl.name_suggestions import did_you_mean, known_names, list_names
+from agentrl.text.name_suggestions import did_you_mean, known_names, list_names
 
 _UNFIT = (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError)
 """Exceptions raised by OmegaConf for a tree that does not fit the sections."""

@@ -9,7 +9,7 @@ from agentrl.config.env_settings import EnvConfig, WrapperConfig
 from agentrl.config.reward_settings import RewardConfig
 from agentrl.config.type_checks import find_mistyped
 from agentrl.errors import ConfigError
-from agentrl.name_suggestions import did_you_mean
+from agentrl.text.name_suggestions import did_you_mean
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,7 +5,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
 
 _MISSING = "???"
 _KEYS_SHOWN = 6

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from agentrl.data.tables import BadRow
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
 from agentrl.types import IMAGE
 
 _ROLES = ("system", "user", "assistant", "tool")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from agentrl.errors import ActionError
-from agentrl.reply_tags import tag_content
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
+from agentrl.text.reply_tags import tag_content
 
 _NUMBER = re.compile(
     r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?", re.ASCII

@@ -24,7 +24,7 @@ import numpy as np
 import PIL.Image
 import PIL.ImageOps
 
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)

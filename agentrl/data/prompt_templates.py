@@ -10,7 +10,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from agentrl.errors import ConfigError
 from agentrl.files import path_of
-from agentrl.name_suggestions import did_you_mean
+from agentrl.text.name_suggestions import did_you_mean
 
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 

@@ -21,8 +21,8 @@ from agentrl.data.row_columns import (
 )
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError
-from agentrl.name_suggestions import did_you_mean, list_names
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
+from agentrl.text.name_suggestions import did_you_mean, list_names
 
 KEYS = {
     "problem": ("problem", "question", "prompt", "instruction", "input"),

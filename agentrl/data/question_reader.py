@@ -33,7 +33,7 @@ from agentrl.data.question_columns import (
 from agentrl.data.row_columns import cell, numbered_image_columns
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError, describe_error
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
 from agentrl.types import IMAGE
 
 _PROMPT_KEYS = ("problem", "messages", "images", "options", "system", "videos", "audios")

@@ -13,7 +13,7 @@ import PIL.Image
 from agentrl.data.image_loading import is_data_uri
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError
-from agentrl.name_suggestions import did_you_mean, known_names, list_names
+from agentrl.text.name_suggestions import did_you_mean, known_names, list_names
 
 log = logging.getLogger(__name__)
 

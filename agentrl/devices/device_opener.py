@@ -12,8 +12,8 @@ from agentrl.devices.device import Deadlines
 from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.errors import ConfigError
 from agentrl.extension_points import CAPTURE
-from agentrl.name_suggestions import did_you_mean
-from agentrl.phone_names import remember_serial
+from agentrl.text.name_suggestions import did_you_mean
+from agentrl.text.phone_names import remember_serial
 
 DeviceWrapper = Callable[[LeasableDevice], LeasableDevice]
 

@@ -11,7 +11,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.policy import Answer, answer_without_tokens
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
 from agentrl.types import Image, Message, Reply
 from agentrl.worker_thread import Worker
 

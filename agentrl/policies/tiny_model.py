@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentrl.errors import ConfigError
-from agentrl.name_suggestions import known_names
+from agentrl.text.name_suggestions import known_names
 
 if TYPE_CHECKING:
     from torch import nn

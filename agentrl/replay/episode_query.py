@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from agentrl.errors import ConfigError
-from agentrl.name_suggestions import known_names
 from agentrl.runs.episode_summary import Summary, label_of
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
+from agentrl.text.name_suggestions import known_names
 
 Value = float | str | bool | None
 Query = Callable[[Summary], bool]

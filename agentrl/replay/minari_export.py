@@ -20,7 +20,7 @@ from agentrl import extras
 from agentrl.errors import ConfigError
 from agentrl.replay.run_reader import RecordedEpisode, Run
 from agentrl.runs.episode_summary import Filter
-from agentrl.text import encodable
+from agentrl.text.formatting import encodable
 from agentrl.types import IMAGE, Image, Message, without_placeholders
 
 if TYPE_CHECKING:

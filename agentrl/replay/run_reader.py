@@ -33,7 +33,7 @@ from agentrl.runs.run_paths import (
     token_advantages_files,
 )
 from agentrl.runs.run_summary import RESULT_METRICS
-from agentrl.text import pluralize
+from agentrl.text.formatting import pluralize
 from agentrl.text_tables import ResultTable, flatten_results
 from agentrl.types import Episode, Image
 

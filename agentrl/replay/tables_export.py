@@ -20,7 +20,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import atomic_replace
 from agentrl.replay.run_reader import RecordedEpisode, Run
 from agentrl.runs.episode_summary import Filter, Summary, at
-from agentrl.text import encodable
+from agentrl.text.formatting import encodable
 from agentrl.types import IMAGE, Episode, EpisodeMessage
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from agentrl.errors import (
     describe_error,
 )
 from agentrl.rollout.run_episode import EpisodeRequest
-from agentrl.text import pluralize
+from agentrl.text.formatting import pluralize
 from agentrl.types import Episode, ScoredEpisode, Split, TruncatedBy
 
 log = logging.getLogger(__name__)

@@ -11,12 +11,12 @@ from typing import Any, Literal
 from agentrl.confidence_intervals import GroupSums, Share
 from agentrl.errors import ConfigError, RewardError
 from agentrl.files import write_json
-from agentrl.name_suggestions import known_names
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.rollout.rescoring import check_recorded
 from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
 from agentrl.runs.episode_summary import Summary, is_success
 from agentrl.runs.run_paths import audit_file
+from agentrl.text.name_suggestions import known_names
 from agentrl.types import Episode, ScoredEpisode
 
 REWARD = "reward"

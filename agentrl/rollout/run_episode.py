@@ -15,10 +15,10 @@ from agentrl.errors import (
     message_of,
 )
 from agentrl.event_loop import own_deadline
-from agentrl.phone_names import phone_name, with_short_serials
 from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.rollout.environments.env_runner import ActionResult, EnvRunner, StepResult
 from agentrl.runs.episode_summary import label_of
+from agentrl.text.phone_names import phone_name, with_short_serials
 from agentrl.types import Episode, Image, Message, Observation, Outcome, Split, TruncatedBy, Turn
 
 log = logging.getLogger(__name__)

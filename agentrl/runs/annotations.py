@@ -11,7 +11,7 @@ from agentrl.runs.episode_summary import Summary
 from agentrl.runs.jsonl import append_durably
 from agentrl.runs.file_reading import load_json
 from agentrl.runs.run_paths import notes_file
-from agentrl.text import printable, quoted
+from agentrl.text.formatting import printable, quoted
 
 TAGS_FILE = "tags.json"
 MAX_NOTE = 2000

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, get_args
 
 from agentrl.errors import AppLeft, ConfigError
-from agentrl.name_suggestions import did_you_mean, known_names
+from agentrl.text.name_suggestions import did_you_mean, known_names
 from agentrl.types import Outcome, Split, TruncatedBy
 
 _SUCCESS = ("success", "won", "accuracy")

@@ -21,7 +21,7 @@ from agentrl.errors import (
 )
 from agentrl.files import write_json
 from agentrl.runs.file_reading import read_object
-from agentrl.text import printable
+from agentrl.text.formatting import printable
 
 ERROR_FILE = "error.json"
 JOB_LOG = "logs/job.log"

@@ -10,7 +10,7 @@ from agentrl._version import __version__
 from agentrl.errors import ConfigError
 from agentrl.runs.jsonl import JsonlTail, append_durably
 from agentrl.runs.file_reading import is_number
-from agentrl.text import printable
+from agentrl.text.formatting import printable
 
 STARTS_FILE = "starts.jsonl"
 _GIT = ("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")

@@ -20,7 +20,7 @@ from agentrl.runs.file_reading import as_integer, as_object, is_number, read_tex
 from agentrl.runs.run_folder import COMMAND_FILE, CONFIG_FILE, RunFolder
 from agentrl.runs.episode_index import EpisodeIndex
 from agentrl.runs.run_start_records import RunStart, last_start
-from agentrl.text import duration_in_words, printable
+from agentrl.text.formatting import duration_in_words, printable
 
 State = Literal["running", "finished", "failed", "stopped"]
 ENDS = ("before", "after")

@@ -14,10 +14,10 @@ from agentrl.config import Config, EndpointConfig, EnvConfig, ModelConfig, Rollo
 from agentrl.env_registry import find_env, registered_envs
 from agentrl.errors import ConfigError
 from agentrl.files import StrPath, path_of
-from agentrl.name_suggestions import did_you_mean
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_source import check_model, find_config
 from agentrl.runs.run_folder import TIME_SUFFIX, RunFolder, known_runs
+from agentrl.text.name_suggestions import did_you_mean
 
 _ENV_VERSION = re.compile(r"-v\d+$")
 _VERSION_IN_NAME = re.compile(r"-v\d+")

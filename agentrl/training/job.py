@@ -19,7 +19,7 @@ from agentrl.runs.job_failure import may_pass, recorded_failure
 from agentrl.runs.resume_state import ResumeState
 from agentrl.runs.run_folder import RunFolder
 from agentrl.runs.run_start_records import record_start
-from agentrl.text import shown_path
+from agentrl.text.formatting import shown_path
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.command_target import job_name
 from agentrl.weight_sync import weight_files

@@ -17,12 +17,12 @@ from agentrl import replay
 from agentrl.config import Config
 from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.files import StrPath, lock_folder, write_durably, write_json
-from agentrl.name_suggestions import did_you_mean, known_names
 from agentrl.replay import preference_pairs, tables_export
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.resolved_env import history_of, resolve_env
 from agentrl.runs.run_folder import RunFolder
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
+from agentrl.text.name_suggestions import did_you_mean, known_names
 from agentrl.training.job import Job, run_job
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.offline.finetuning_methods import (

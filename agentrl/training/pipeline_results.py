@@ -6,7 +6,7 @@ from typing import Any
 
 from agentrl.runs.run_folder import RunFolder
 from agentrl.runs.run_summary import ENDS, estimates_of, results_of
-from agentrl.text import format_duration
+from agentrl.text.formatting import format_duration
 
 
 def stage_row(name: str, job: str, run: Path) -> dict[str, Any] | None:

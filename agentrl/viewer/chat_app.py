@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request, Response
 
 from agentrl.data.image_loading import ImageError, is_data_uri, load_image
 from agentrl.errors import AgentRLError, ConfigError
-from agentrl.text import one_line
+from agentrl.text.formatting import one_line
 from agentrl.training.inference.background_model import ModelThread
 from agentrl.training.inference.chat_history import ChatHistory
 from agentrl.training.inference.inference_model import GeneratedReply

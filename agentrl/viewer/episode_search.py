@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Run, Summary
-from agentrl.text import encodable
+from agentrl.text.formatting import encodable
 from agentrl.types import Episode
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from typing import Any
 from agentrl import devices
 from agentrl.devices.phone_battery import BatteryReading
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.phone_names import phone_name
 from agentrl.replay.live_phone_states import read_live_phones
 from agentrl.replay.run_reader import Run
+from agentrl.text.phone_names import phone_name
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)

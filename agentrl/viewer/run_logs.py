@@ -5,7 +5,7 @@ from typing import Any
 from agentrl.errors import ConfigError
 from agentrl.files import open_regular
 from agentrl.replay import Run
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
 
 _TAIL = 128 << 10
 """Number of bytes to show at the end of a log."""

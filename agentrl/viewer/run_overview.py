@@ -14,7 +14,7 @@ from agentrl.runs.job_failure import JOB_LOG
 from agentrl.runs.run_folder import COMMAND_FILE, CONFIG_FILE, RunFolder
 from agentrl.runs.run_paths import audit_file
 from agentrl.runs.run_summary import summarize
-from agentrl.text import printable
+from agentrl.text.formatting import printable
 
 _MAX_AUDITS = 20
 

@@ -26,7 +26,7 @@ from agentrl.runs.run_folder import (
 )
 from agentrl.runs.run_start_records import STARTS_FILE
 from agentrl.runs.run_summary import ARCHIVE, find_runs, job_stage, job_state, summarize
-from agentrl.text import printable, quoted
+from agentrl.text.formatting import printable, quoted
 from agentrl.viewer.background_reading import BackgroundReading
 from agentrl.viewer.metric_history import AXES, Axis, MetricHistory
 

@@ -10,7 +10,7 @@ from agentrl.errors import ConfigError, describe_error
 from agentrl.files import open_regular
 from agentrl.runs.file_reading import as_object
 from agentrl.runs.run_folder import CONFIG_FILE, RunFolder
-from agentrl.text import pluralize
+from agentrl.text.formatting import pluralize
 from agentrl.types import Episode
 from agentrl.viewer.coordinate_probabilities import coordinates_of
 

@@ -16,8 +16,8 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
 from agentrl.errors import AgentRLError, ConfigError, DeviceError
-from agentrl.name_suggestions import known_names
-from agentrl.text import printable, quoted
+from agentrl.text.formatting import printable, quoted
+from agentrl.text.name_suggestions import known_names
 from agentrl.viewer.access_control import AccessGuard, TokenMissing, guard_requests
 from agentrl.viewer.background_reading import StillReading
 

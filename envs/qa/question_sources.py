@@ -17,7 +17,7 @@ from agentrl.envs.qa.counting import Counting
 from agentrl.envs.qa.geometry import Geometry
 from agentrl.envs.qa.question_split import SPLITS
 from agentrl.errors import ConfigError
-from agentrl.name_suggestions import did_you_mean
+from agentrl.text.name_suggestions import did_you_mean
 
 DRAWN: Mapping[str, Callable[..., QuestionSource]] = {
     "counting": Counting,

@@ -7,7 +7,7 @@ question.
 from collections.abc import Iterator
 from itertools import islice
 
-from agentrl.text import hash_fraction
+from agentrl.text.formatting import hash_fraction
 
 SPLITS = ("train", "eval")
 HOLD_OUT = 0.2

@@ -16,7 +16,7 @@ from functools import lru_cache
 from agentrl.envs.sokoban.board import Board
 from agentrl.envs.sokoban.room import Room
 from agentrl.errors import ConfigError
-from agentrl.text import hash_fraction
+from agentrl.text.formatting import hash_fraction
 
 SPLITS = ("all", "train", "eval")
 WHOLES = ("room", "level")

@@ -12,7 +12,7 @@ import pytest
 from agentrl.cli import run
 from agentrl.data.offline_rows import OfflineRows, read_chat
 from agentrl.data.tables import read_file
-from agentrl.text import printable
+from agentrl.text.formatting import printable
 from tests.data.rows import png
 from tests.policies.completions_server import ok, refusal, reply, serving
 from tests.pseudo_terminal import PseudoTerminal

@@ -9,14 +9,14 @@ from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.reward_audit import Comparison, report_on
-from agentrl.text import hash_fraction
+from agentrl.text.formatting import hash_fraction
 from agentrl.types import Outcome, ScoredEpisode
 from tests.policies.completions_server import ok, refusal, reply, serving
 from tests.replay.episodes import episode, screen, turn
 
 EPISODES = 300
 PLANTED = '''
-from agentrl.text import hash_fraction
+from agentrl.text.formatting import hash_fraction
 
 
 def score(episode, wrong=0.1):

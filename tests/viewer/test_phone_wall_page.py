@@ -6,9 +6,9 @@ import pytest
 from playwright.sync_api import expect
 
 from agentrl.devices import open_device
-from agentrl.phone_names import phone_name
 from agentrl.replay.live_phone_states import LivePhone, LivePhones, read_live_phones
 from agentrl.replay.recorder import Recorder
+from agentrl.text.phone_names import phone_name
 from tests.replay.episodes import screen
 from tests.viewer import runs
 from tests.viewer.conftest import wait_for

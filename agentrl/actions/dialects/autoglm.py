@@ -23,8 +23,8 @@ from agentrl.actions.screen_actions import (
 )
 from agentrl.actions.verb_dialect import Verb, VerbDialect
 from agentrl.errors import ActionError
-from agentrl.reply_tags import tag_content
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
+from agentrl.text.reply_tags import tag_content
 
 _WAIT = re.compile(r"(\d{1,4}(?:\.\d{1,3})?)\s*(?:seconds?|s)?", re.ASCII)
 _TYPED = re.compile(

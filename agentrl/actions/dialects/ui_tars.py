@@ -26,7 +26,7 @@ from agentrl.actions.screen_actions import (
 )
 from agentrl.actions.verb_dialect import Verb, VerbDialect
 from agentrl.errors import ActionError
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
 
 _ACTION = re.compile(r"^Action: *", re.MULTILINE)
 _TEXT_CALL = re.compile(r"\s*(type|finished)\(content='(.*)'\)\s*", re.DOTALL)

@@ -37,7 +37,7 @@ from agentrl.rollout.environments.env_calls import reset_env, step_env
 from agentrl.rollout.environments.env_processes import resident_bytes
 from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
 from agentrl.rollout.environments.resolved_env import resolve_env
-from agentrl.text import pluralize, quoted
+from agentrl.text.formatting import pluralize, quoted
 from agentrl.types import Image
 
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")

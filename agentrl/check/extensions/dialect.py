@@ -11,7 +11,7 @@ from agentrl.actions.screen_actions import (
     Wait,
 )
 from agentrl.errors import ActionError, describe_error
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
 
 _TOLERANCE = 0.01
 _MALFORMED = (

@@ -6,7 +6,7 @@ import typer
 
 from agentrl.cli.jobs.job_options import JobOptions, job_command
 from agentrl.cli.terminal import suggest
-from agentrl.text import shown_path
+from agentrl.text.formatting import shown_path
 
 if TYPE_CHECKING:
     from agentrl.training.offline.finetuning_job import FinetuningJob

@@ -9,7 +9,7 @@ from agentrl.cli.command_completion import complete_config
 from agentrl.cli.jobs.job_options import OVERRIDES
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
-from agentrl.text import pluralize, printable
+from agentrl.text.formatting import pluralize, printable
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:GB)?", re.IGNORECASE)
 

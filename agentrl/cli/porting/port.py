@@ -9,7 +9,7 @@ import typer
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
-from agentrl.name_suggestions import known_names
+from agentrl.text.name_suggestions import known_names
 
 TRAINERS = ("easyr1", "verl", "trl", "openrlhf")
 _SECTIONS = {"train": "train", "sft": "sft", "dpo": "dpo", "reward": "reward_model"}

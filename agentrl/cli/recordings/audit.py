@@ -16,7 +16,7 @@ from agentrl.cli.recordings.rescore_and_rehearse import (
 )
 from agentrl.cli.terminal import output_console, print_table, suggest
 from agentrl.errors import ConfigError
-from agentrl.text import one_line, pluralize, printable
+from agentrl.text.formatting import one_line, pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.confidence_intervals import Share

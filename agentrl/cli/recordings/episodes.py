@@ -12,7 +12,7 @@ from rich.table import Table
 
 from agentrl.cli.command_completion import complete_run
 from agentrl.cli.terminal import print_table, suggest
-from agentrl.text import one_line, printable
+from agentrl.text.formatting import one_line, printable
 
 if TYPE_CHECKING:
     from agentrl.replay import Summary

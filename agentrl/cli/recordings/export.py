@@ -20,7 +20,7 @@ from agentrl.cli.recordings.episodes import (
 )
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
-from agentrl.text import pluralize, printable
+from agentrl.text.formatting import pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.replay import Filter, Run

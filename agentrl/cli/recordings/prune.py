@@ -10,7 +10,7 @@ import typer
 from agentrl.cli.command_completion import complete_run
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
-from agentrl.text import pluralize
+from agentrl.text.formatting import pluralize
 
 if TYPE_CHECKING:
     from agentrl.replay import Run

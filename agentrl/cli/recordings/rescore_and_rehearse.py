@@ -14,7 +14,7 @@ from rich.table import Table
 from agentrl.cli.recordings.episodes import LabelOption, RunArgument, SplitOption, StepOption
 from agentrl.cli.terminal import print_table, suggest
 from agentrl.errors import ConfigError
-from agentrl.text import pluralize, printable
+from agentrl.text.formatting import pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.config import RewardConfig

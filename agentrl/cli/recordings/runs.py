@@ -11,7 +11,7 @@ from rich.table import Table
 
 from agentrl.cli.command_completion import complete_run
 from agentrl.cli.terminal import print_table, suggest, table_width
-from agentrl.text import one_line, shown_path
+from agentrl.text.formatting import one_line, shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ def print_runs(found: "Sequence[RunSummary]") -> None:
 
 
 def _row(one: "RunSummary") -> dict[str, str]:
-    from agentrl.text import format_duration
+    from agentrl.text.formatting import format_duration
 
     failed_with = None if one.failure is None else one.failure.type
     return {

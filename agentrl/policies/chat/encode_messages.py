@@ -9,7 +9,7 @@ from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.episode_prompts import Conversation
-from agentrl.text import encodable
+from agentrl.text.formatting import encodable
 from agentrl.types import IMAGE, Image, Message, Prompt, TokenSequence
 
 

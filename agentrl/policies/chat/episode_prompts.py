@@ -8,7 +8,7 @@ from agentrl.config import History
 from agentrl.errors import ActionError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.chat_format import Piece
-from agentrl.reply_tags import tag_content
+from agentrl.text.reply_tags import tag_content
 from agentrl.types import IMAGE, Image, Message, Prompt, is_final
 
 MEMORY = "memory"

@@ -19,7 +19,7 @@ from agentrl.policies.engines.engine import (
     Sampling,
     most_probable,
 )
-from agentrl.text import encodable, quoted
+from agentrl.text.formatting import encodable, quoted
 from agentrl.types import Image, Message, TopLogprobs
 
 Part = dict[str, Any]

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from agentrl import extras
 from agentrl.config import EndpointConfig, RolloutConfig
 from agentrl.errors import ConfigError, EngineError
-from agentrl.name_suggestions import did_you_mean
 from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.text.name_suggestions import did_you_mean
 from agentrl.types import Prompt, Reply, TopLogprobs
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ OpenAI's client reads responses of any length into memory and adds 30 MB and 0.7
 from collections.abc import Mapping
 
 from agentrl.errors import ConfigError, EndpointUnreachable, EngineError, boundary
-from agentrl.text import quoted, retry_after_s
+from agentrl.text.formatting import quoted, retry_after_s
 
 CONNECT_S = 30.0
 

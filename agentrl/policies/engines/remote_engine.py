@@ -21,7 +21,6 @@ from agentrl.errors import (
     EndpointUnreachable,
     EngineError,
 )
-from agentrl.name_suggestions import did_you_mean
 from agentrl.policies.engines import chat_completions
 from agentrl.policies.engines.engine import (
     ChatEngine,
@@ -31,7 +30,8 @@ from agentrl.policies.engines.engine import (
     Sampling,
 )
 from agentrl.policies.engines.http_connection import HttpConnection
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
+from agentrl.text.name_suggestions import did_you_mean
 
 log = logging.getLogger(__name__)
 

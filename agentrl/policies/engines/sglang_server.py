@@ -16,7 +16,7 @@ from typing import Any
 from agentrl import child_process, extras
 from agentrl.errors import ConfigError, EngineError
 from agentrl.policies.engines.http_connection import CONNECT_S, HttpConnection
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
 
 # Maximum bytes of a response. A token with its log-probability takes about 50 bytes.
 _LARGEST = 64 << 20

@@ -34,7 +34,7 @@ from agentrl.errors import AgentRLError, EnvCrashed, EnvError, EnvLost, describe
 from agentrl.rollout.environments.env_calls import reset_env, step_env
 from agentrl.rollout.environments.env_server import CLOSE_S, sendable
 from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env, with_text_actions
-from agentrl.text import pluralize
+from agentrl.text.formatting import pluralize
 
 log = logging.getLogger(__name__)
 

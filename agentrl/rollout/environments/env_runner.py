@@ -35,7 +35,7 @@ from agentrl.rollout.environments.prompt_messages import (
 )
 from agentrl.rollout.environments.resolved_env import ResolvedEnv, close_env
 from agentrl.rollout.user_code_guard import remember_streams, reopen_closed_streams
-from agentrl.text import pluralize, quoted
+from agentrl.text.formatting import pluralize, quoted
 from agentrl.types import Image, Message, Observation, finite
 from agentrl.worker_thread import Worker
 

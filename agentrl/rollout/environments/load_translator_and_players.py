@@ -15,11 +15,11 @@ from agentrl.actions.translator import Translator
 from agentrl.config import EnvConfig
 from agentrl.env_registry import interface_of, translator_for
 from agentrl.errors import ConfigError, EnvError, boundary, describe_error
-from agentrl.name_suggestions import known_names
 from agentrl.rollout.environments.env_processes import interface_in_process
 from agentrl.rollout.environments.env_server import CLOSE_S
 from agentrl.rollout.environments.resolved_env import ResolvedEnv, close_env, named_parameters
 from agentrl.rollout.user_code_guard import remember_streams, reopen_closed_streams
+from agentrl.text.name_suggestions import known_names
 
 log = logging.getLogger(__name__)
 

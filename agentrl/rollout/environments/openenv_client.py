@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 from agentrl.data.gymnasium_spaces import AnyText
 from agentrl.errors import ConfigError, EnvError
 from agentrl.rollout.environments.env_server import MAX_BYTES, OpaqueSpace
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
 
 _MALFORMED = (AttributeError, KeyError, TypeError)
 """Errors raised when reading a response of unexpected form."""

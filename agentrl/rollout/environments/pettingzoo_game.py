@@ -10,7 +10,7 @@ from pettingzoo.utils import parallel_to_aec
 
 from agentrl import user_code
 from agentrl.errors import ConfigError, boundary
-from agentrl.name_suggestions import known_names
+from agentrl.text.name_suggestions import known_names
 
 ALL = "all"
 

@@ -25,8 +25,8 @@ from agentrl.errors import (
     must_propagate,
 )
 from agentrl.extension_points import DIALECT, PLAYER, TRANSLATOR
-from agentrl.name_suggestions import known_names
 from agentrl.rollout.environments.env_server import is_text_space
+from agentrl.text.name_suggestions import known_names
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from agentrl.devices.adb.serial_addresses import is_network_serial
 from agentrl.devices.device_sources import CONNECTED, num_virtual
 from agentrl.errors import ConfigError
 from agentrl.rollout.nodes.shared_phone_pool import open_settings
-from agentrl.text import pluralize
+from agentrl.text.formatting import pluralize
 
 _T = TypeVar("_T")
 _WITHOUT = ". Start Ray there, or leave the node out with 'devices.hosts={{{}: false}}'"

@@ -21,7 +21,6 @@ from typing import Any
 
 from agentrl.data import openrlhf_reward_protocol
 from agentrl.errors import ConfigError
-from agentrl.name_suggestions import known_names
 from agentrl.rollout.rewards.reward_calls import (
     INPUT_NAMES,
     OVERALL,
@@ -31,6 +30,7 @@ from agentrl.rollout.rewards.reward_calls import (
     awaited,
 )
 from agentrl.rollout.rewards.sent_episode import Fetched, FirstItem, Joined
+from agentrl.text.name_suggestions import known_names
 from agentrl.types import IMAGE
 
 _ANY_NAME = inspect.Parameter.VAR_KEYWORD

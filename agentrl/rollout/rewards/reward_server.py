@@ -31,7 +31,7 @@ from agentrl.data.reward_inputs import CHATML
 from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
 from agentrl.rollout.rewards.reward_calls import OVERALL, SENT_IMAGES, RewardInputs, RewardSpec
 from agentrl.rollout.rewards.reward_pool import RewardPool
-from agentrl.text import printable
+from agentrl.text.formatting import printable
 
 log = logging.getLogger(__name__)
 

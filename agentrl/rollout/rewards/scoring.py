@@ -16,12 +16,12 @@ from agentrl.data.reward_inputs import CHATML, QueryFormat, env_reward
 from agentrl.errors import ConfigError, RewardError
 from agentrl.event_loop import post
 from agentrl.extension_points import REWARD
-from agentrl.name_suggestions import list_names
 from agentrl.rollout.rewards.other_trainer_signatures import check_columns
 from agentrl.rollout.rewards.reward_calls import OVERALL, RewardSpec
 from agentrl.rollout.rewards.reward_pool import RewardPool
 from agentrl.rollout.rewards.reward_process_messages import Result
 from agentrl.rollout.rewards.reward_queue import Results
+from agentrl.text.name_suggestions import list_names
 from agentrl.types import Episode, Outcome, ScoredEpisode
 
 DEADLINE = "rollout.reward_deadline_s"

@@ -21,7 +21,7 @@ from agentrl.rollout.environments.prompt_messages import instructions_for
 from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.runs.episode_summary import label_of
 from agentrl.runs.run_folder import RunFolder
-from agentrl.text import pluralize
+from agentrl.text.formatting import pluralize
 from agentrl.training import env_seeds
 from agentrl.training.demonstrations.reply_conversion import convert_replies
 from agentrl.types import Episode, Turn

@@ -11,7 +11,7 @@ from agentrl.replay.episode_encoding import to_plain
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import compose_message
 from agentrl.rollout.environments.resolved_env import ResolvedEnv
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
 from agentrl.types import Message, Observation, Turn, without_placeholders
 
 _THOUGHT = re.compile(r"<think(?:ing)?>|^(?:Thought|Reason):([^\n]*)$", re.MULTILINE)

@@ -4,7 +4,7 @@ from agentrl.actions.translator import Translator
 from agentrl.actions.typed_actions import bare_action, parse_typed
 from agentrl.errors import ActionError, ConfigError, EnvError, boundary
 from agentrl.replay.episode_encoding import to_plain
-from agentrl.text import quoted
+from agentrl.text.formatting import quoted
 from agentrl.types import Episode, Turn
 
 

@@ -16,11 +16,11 @@ from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SUITE
 from agentrl.files import lock_folder, path_of, write_json
-from agentrl.name_suggestions import known_names
 from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
 from agentrl.rollout.rollout_plan import PlayTask
 from agentrl.runs.file_reading import load_json
 from agentrl.runs.run_folder import RunFolder
+from agentrl.text.name_suggestions import known_names
 from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
 from agentrl.training.command_target import open_target
 from agentrl.training.evaluation.evaluate import EvaluationJob, play_evaluations

@@ -17,7 +17,7 @@ from agentrl.data.row_columns import cell
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.sight_audit import sum_sight
 from agentrl.rollout.workers.rollouts_interface import Rollouts
-from agentrl.text import pluralize
+from agentrl.text.formatting import pluralize
 from agentrl.text_tables import ResultTable
 from agentrl.types import ScoredEpisode, Split
 

@@ -20,7 +20,6 @@ from agentrl.config import Config
 from agentrl.config.bounds import MAX_NUMBER
 from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
 from agentrl.files import StrPath
-from agentrl.name_suggestions import did_you_mean
 from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.resolved_env import resolve_env
@@ -29,6 +28,7 @@ from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.runs.run_folder import PLAY_COMMAND, RunFolder
 from agentrl.runs.run_start_records import record_start
+from agentrl.text.name_suggestions import did_you_mean
 from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
 from agentrl.training.command_target import Target, is_configuration, open_target
 from agentrl.training.evaluation.human_player import (

@@ -11,8 +11,8 @@ from agentrl.config import EnvConfig, RewardConfig, read_yaml
 from agentrl.config.type_checks import find_mistyped
 from agentrl.data.open_table import find_local
 from agentrl.errors import ConfigError
-from agentrl.name_suggestions import known_names
 from agentrl.rollout.environments.resolved_env import named_parameters, resolve_env
+from agentrl.text.name_suggestions import known_names
 from agentrl.training.evaluation.suite import EvaluationSuite, SuiteTask
 from agentrl.user_code import load
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentrl.confidence_intervals import Estimate
-from agentrl.text import printable
+from agentrl.text.formatting import printable
 from agentrl.text_tables import ResultTable
 from agentrl.training.evaluation.suite_results import TaskResult, differences, means
 

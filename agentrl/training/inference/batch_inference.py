@@ -23,7 +23,7 @@ from agentrl.errors import (
 )
 from agentrl.files import StrPath, atomic_replace, remove_partial_files, sync
 from agentrl.policies.model_policy import turn_seed
-from agentrl.text import encodable, one_line
+from agentrl.text.formatting import encodable, one_line
 from agentrl.training.inference.inference_model import (
     InferenceModel,
     InferenceTarget,

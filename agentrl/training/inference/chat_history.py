@@ -7,7 +7,7 @@ from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.policies.engines.chat_completions import data_url
-from agentrl.text import encodable, pluralize
+from agentrl.text.formatting import encodable, pluralize
 from agentrl.types import IMAGE, Image, Message
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.text import one_line
+from agentrl.text.formatting import one_line
 
 _SYNC_S = 1.0
 """Interval in seconds for syncing the journal to disk; only a machine crash can lose later rows."""

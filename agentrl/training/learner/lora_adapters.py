@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from agentrl.config import LoraConfig, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.extras import GET_LORA, GET_QLORA
-from agentrl.name_suggestions import known_names
 from agentrl.policies.models import ModelAdapter, adapter_for, load_on_meta
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
+from agentrl.text.name_suggestions import known_names
 from agentrl.training.learner import four_bit_weights
 from agentrl.weight_sync import weight_files
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from agentrl.config import ModelConfig, TrainConfig
 from agentrl.errors import ConfigError
-from agentrl.name_suggestions import did_you_mean
 from agentrl.policies.models import ModelAdapter
 from agentrl.policies.models.model_loading import SCORE
 from agentrl.policies.models.stored_weights import WeightSlice, open_files, open_model
 from agentrl.policies.models.weight_conversion import StoredForm
+from agentrl.text.name_suggestions import did_you_mean
 from agentrl.training.learner import activation_offload, four_bit_weights, lora_adapters
 from agentrl.training.learner.attention import flex_attention
 from agentrl.training.learner.network.backbone import Backbone

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from agentrl.errors import WorldError
 from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.metrics_file import TRAINING_STAGES
-from agentrl.text import pluralize
+from agentrl.text.formatting import pluralize
 
 _POLL_INTERVAL_S = 0.5
 _START_INTERVAL_S = 1.0

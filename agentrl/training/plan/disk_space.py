@@ -10,7 +10,7 @@ from rich.filesize import decimal
 
 from agentrl.config import CheckpointConfig, RunConfig
 from agentrl.errors import ConfigError
-from agentrl.text import pluralize
+from agentrl.text.formatting import pluralize
 from agentrl.training.plan.learner_state_size import LearnerStateSize
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from agentrl.files import path_of
 from agentrl.policies.open_engine import engine_class
 from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.rollout_plan import RolloutPlan, baseline_players
-from agentrl.text import pluralize
+from agentrl.text.formatting import pluralize
 from agentrl.training.demonstrations import warm_start_cache
 from virtual_phone.phones_spec import EFFECT_DELAY_MS
 

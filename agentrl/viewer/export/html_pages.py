@@ -15,7 +15,7 @@ from agentrl.errors import ConfigError
 from agentrl.replay import Filter, RecordedEpisode, Run
 from agentrl.replay.touch_positions import touch_of
 from agentrl.runs.episode_summary import at
-from agentrl.text import format_signed, printable
+from agentrl.text.formatting import format_signed, printable
 from agentrl.types import transcript_of, without_placeholders
 from agentrl.viewer.episode_page_data import (
     episodes_of,

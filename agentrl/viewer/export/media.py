@@ -15,7 +15,7 @@ from agentrl.errors import ConfigError
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.replay.touch_positions import TouchPosition, touch_of
 from agentrl.runs.episode_summary import at
-from agentrl.text import format_signed, printable
+from agentrl.text.formatting import format_signed, printable
 from agentrl.types import Image, without_placeholders
 
 _TURN_S = 0.8

@@ -8,7 +8,7 @@ from typing import Any
 from agentrl import config as configuration
 from agentrl.confidence_intervals import Estimate
 from agentrl.runs.run_folder import CONFIG_FILE
-from agentrl.text import format_duration
+from agentrl.text.formatting import format_duration
 from agentrl.training.evaluation.suite_table import with_interval
 from agentrl.training.pipeline import stored_pipeline
 from agentrl.viewer.export.html_pages import render

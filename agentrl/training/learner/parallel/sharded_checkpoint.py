@@ -33,7 +33,7 @@ from torch.distributed.checkpoint.planner import LoadPlan
 
 from agentrl.errors import ConfigError
 from agentrl.files import move_into_place, write_durably
-from agentrl.name_suggestions import did_you_mean
+from agentrl.text.name_suggestions import did_you_mean
 from agentrl.training.learner.parallel.sharding import local_shard, state_dtensor
 
 _PLAIN = "plain.json"

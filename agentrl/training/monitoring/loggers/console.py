@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.runs.metrics_file import TRAINING_STAGES
-from agentrl.text import format_duration, shown_path
+from agentrl.text.formatting import format_duration, shown_path
 from agentrl.text_tables import ResultTable, flatten_results, print_table
 from agentrl.training.monitoring.logger import Logger
 from agentrl.training.monitoring.progress import PlannedWork, TimeEstimate

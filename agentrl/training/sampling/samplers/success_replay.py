@@ -13,7 +13,7 @@ from agentrl.config.bounds import Fraction, PositiveFloat, PositiveInt, check_bo
 from agentrl.config.type_checks import find_mistyped
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SAMPLER
-from agentrl.name_suggestions import did_you_mean
+from agentrl.text.name_suggestions import did_you_mean
 from agentrl.training.sampling.replay_buffer import ReplayBuffer
 from agentrl.training.sampling.task_pool import GroupTask, TaskPool
 from agentrl.training.sampling.task_sampler import PlayedTask, TaskSampler

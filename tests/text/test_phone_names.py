@@ -1,6 +1,6 @@
 import pytest
 
-from agentrl.phone_names import remember_serial, short_serial, with_short_serials
+from agentrl.text.phone_names import remember_serial, short_serial, with_short_serials
 
 
 @pytest.mark.parametrize(

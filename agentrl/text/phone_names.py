@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from agentrl.text import encodable
+from agentrl.text.formatting import encodable
 
 _OPEN = re.compile(r"virtual(:\d+)?|emulator-\d+|(127(\.\d+){3}|localhost|\[::1\]):\d+")
 """Virtual phones and emulators, whose names identify nothing private."""

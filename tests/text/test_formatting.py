@@ -1,6 +1,6 @@
 import pytest
 
-from agentrl.text import format_duration, one_line, pluralize, printable
+from agentrl.text.formatting import format_duration, one_line, pluralize, printable
 
 
 def test_text_is_joined_to_one_line_and_counts_have_plurals() -> None:

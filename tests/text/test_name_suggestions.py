@@ -1,4 +1,4 @@
-from agentrl.name_suggestions import did_you_mean, known_names
+from agentrl.text.name_suggestions import did_you_mean, known_names
 
 
 def test_close_names_are_suggested_or_some_of_the_known_ones_listed() -> None:

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from agentrl.errors import ActionError
-from agentrl.reply_tags import action_tag_content
+from agentrl.text.reply_tags import action_tag_content
 
 
 def test_the_only_action_is_found() -> None:
