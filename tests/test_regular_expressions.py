@@ -46,7 +46,7 @@ COMPOSED = {
     "agentrl/training/monitoring/metric_descriptions.py": 1,
     "agentrl/training/command_target.py": 1,
     "agentrl/runs/run_folder.py": 1,
-    "agentrl/viewer/episode_search.py": 2,
+    "agentrl/viewer/episodes/episode_search.py": 2,
     "virtual_phone/commands/toybox/bashkit_programs.py": 1,
     # A run of blanks, or one separator with the blanks around it.
     # A shell's or grep's own pattern, which its author may make as slow as they like.

@@ -45,13 +45,6 @@ from agentrl.config.loading import (
     to_yaml,
     with_absolute_paths,
 )
-from agentrl.config.model_record import (
-    extend_record,
-    model_config,
-    model_record,
-    record_image_sizes,
-    trained_image_sizes,
-)
 from agentrl.config.model_settings import LoraConfig, ModelConfig
 from agentrl.config.reward_settings import RewardAuditConfig, RewardConfig
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
@@ -104,7 +97,6 @@ __all__ = [
     "algorithm_defaults",
     "arguments",
     "changed_settings",
-    "extend_record",
     "find",
     "flat_settings",
     "from_dict",
@@ -112,16 +104,12 @@ __all__ = [
     "load",
     "load_merged",
     "load_rewards",
-    "model_config",
-    "model_record",
     "packaged_names",
     "parse_history",
     "parse_loggers",
     "read_yaml",
-    "record_image_sizes",
     "resolve",
     "sampler_defaults",
     "to_yaml",
-    "trained_image_sizes",
     "with_absolute_paths",
 ]

@@ -15,6 +15,7 @@ from agentrl.env_registry import find_env, registered_envs
 from agentrl.errors import ConfigError
 from agentrl.files import StrPath, path_of
 from agentrl.policies.models.model_adapter import read_json
+from agentrl.policies.models.model_record import model_config
 from agentrl.policies.models.model_source import check_model, find_config
 from agentrl.runs.run_folder import TIME_SUFFIX, RunFolder, known_runs
 from agentrl.text.name_suggestions import did_you_mean
@@ -134,7 +135,7 @@ def open_model_target(text: str, overrides: Sequence[str] = ()) -> Target:
         config = Config(rollout=rollout)
     else:
         _check_model_exists(text)
-        config = Config(model=configuration.model_config(text), rollout=rollout)
+        config = Config(model=model_config(text), rollout=rollout)
     config = configuration.resolve(config, overrides)
     target = Target(text=text, name=text, config=config, overrides=overrides, is_model=True)
     if target.overrides_key("model.dtype"):
@@ -214,7 +215,7 @@ def _model_to_play(text: str) -> Config:
     rollout = RolloutConfig(
         engine=engine, launcher="local", max_new_tokens=_MAX_NEW_TOKENS, max_context=8192
     )
-    return Config(model=configuration.model_config(text), rollout=rollout)
+    return Config(model=model_config(text), rollout=rollout)
 
 
 def _check_model_exists(text: str) -> None:

@@ -19,19 +19,19 @@ from agentrl.runs.annotations import star, write_note
 from agentrl.runs.metrics_file import METRICS_FILE
 from agentrl.runs.run_paths import is_frame
 from agentrl.runs.run_summary import job_stage, job_state
-from agentrl.viewer import episode_page_data
 from agentrl.viewer.access_control import CHANGES, AccessGuard
 from agentrl.viewer.background_reading import BackgroundReading
 from agentrl.viewer.browser_play import BrowserPlay
-from agentrl.viewer.episode_search import EpisodeSearch
-from agentrl.viewer.frame_images import WIDTHS, FrameImages, webp
+from agentrl.viewer.episodes import page_data
+from agentrl.viewer.episodes.episode_search import EpisodeSearch
+from agentrl.viewer.episodes.frame_images import WIDTHS, FrameImages, webp
+from agentrl.viewer.episodes.token_text import TokenVocabulary, turn_tokens
 from agentrl.viewer.metric_charts import MetricCurves
 from agentrl.viewer.metric_history import Axis
 from agentrl.viewer.phone_wall import PhoneWall
 from agentrl.viewer.run_highlights import LastScreens, highlights
 from agentrl.viewer.run_logs import log_files, log_tail
 from agentrl.viewer.run_overview import overview, rows_by_label
-from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 from agentrl.viewer.web_app import (
     CACHE_FOREVER,
     RunGone,
@@ -72,7 +72,7 @@ def run_application(
         stage: an episode being played in the browser, if any.
         other: a run to compare with `run`, if any.
     """
-    app = new_application(guard, lambda error: episode_page_data.without_place(error, run))
+    app = new_application(guard, lambda error: page_data.without_place(error, run))
     search, wall = EpisodeSearch(run), PhoneWall(run)
 
     def close() -> None:
@@ -198,13 +198,13 @@ def _add_list_view(api: APIRouter, run: Run, search: EpisodeSearch) -> None:
         first: Annotated[int, Query(ge=0)] = 0,
         count: Annotated[int, Query(ge=1, le=_MAX_ROWS)] = 100,
     ) -> Response:
-        if sort not in episode_page_data.SORTS:
-            raise ConfigError(f"sort={sort!r}: must be one of {', '.join(episode_page_data.SORTS)}")
+        if sort not in page_data.SORTS:
+            raise ConfigError(f"sort={sort!r}: must be one of {', '.join(page_data.SORTS)}")
         # Get the progress first, because episodes read in between may be missing from the result.
         progress = search.progress() if text else None
         asked = parse_query(query, run.episodes()) if query else None
         where = replace(where, among=search.find(text) if text else None, query=asked)
-        page = episode_page_data.listing(run, where, sort=sort, down=down, first=first, count=count)
+        page = page_data.listing(run, where, sort=sort, down=down, first=first, count=count)
         excerpts = search.excerpts(text, [row["id"] for row in page["rows"]]) if text else {}
         for row in page["rows"]:
             row["excerpt"] = excerpts.get(row["id"])
@@ -217,12 +217,12 @@ def _add_episode_views(api: APIRouter, run: Run) -> None:
     @api.get("/api/episodes/{episode_id}")
     def episode(episode_id: str) -> Response:
         recorded = run.episode(episode_id)
-        beside = episode_page_data.neighbors(run, recorded.summary)
-        return as_json(episode_page_data.episode(recorded) | {"neighbors": beside})
+        beside = page_data.neighbors(run, recorded.summary)
+        return as_json(page_data.episode(recorded) | {"neighbors": beside})
 
     @api.get("/api/episodes/{episode_id}/row")
     def row(episode_id: str) -> Response:
-        return as_json(episode_page_data.row(run.find(episode_id)))
+        return as_json(page_data.row(run.find(episode_id)))
 
     @api.get("/api/episodes/{episode_id}/turns/{number}")
     def tokens(episode_id: str, number: int) -> Response:
@@ -242,7 +242,7 @@ def _add_episode_views(api: APIRouter, run: Run) -> None:
 
     @api.get("/api/groups/{name}")
     def group(name: str) -> Response:
-        page = episode_page_data.group(run, name)
+        page = page_data.group(run, name)
         if not page["members"]:
             raise ConfigError(f"{run.path} has no group {name!r}")
         return as_json(page)
@@ -256,14 +256,14 @@ def _add_comparisons(api: APIRouter, run: Run, other: Run | None) -> None:
         if (a_other or b_other) and other is None:
             raise ConfigError("no second run is open; open one with agentrl view RUN --with OTHER")
         run_a, run_b = (other if is_other and other else run for is_other in (a_other, b_other))
-        return as_json(episode_page_data.comparison((run_a, a, a_step), (run_b, b, b_step)))
+        return as_json(page_data.comparison((run_a, a, a_step), (run_b, b, b_step)))
 
     @api.get("/api/choices")
     def pair() -> Response:
         pairs, done = human_preferences.open_choices(run)
         # Leave out pairs with a damaged episode.
         whole = (opened for both in pairs if len(opened := list(run.opened(both))) == 2)
-        shown = next(([episode_page_data.episode(one) for one in both] for both in whole), None)
+        shown = next(([page_data.episode(one) for one in both] for both in whole), None)
         return as_json({"pair": shown, "left": len(pairs), "done": done})
 
     @api.post("/api/choices", dependencies=CHANGES)
@@ -341,7 +341,7 @@ async def _news(request: Request, run: Run) -> AsyncIterator[str]:
             now = await asyncio.to_thread(_state, run)
         # The page then reloads its data and shows the error.
         except AgentRLError as error:
-            now = episode_page_data.without_place(error, run), None
+            now = page_data.without_place(error, run), None
         if now != sent:
             sent = now
             yield f"data: {json.dumps({'news': now, 'job': now[-1]})}\n\n"

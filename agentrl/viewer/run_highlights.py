@@ -5,7 +5,7 @@ from typing import Any
 
 from agentrl.errors import AgentRLError, EpisodeRemoved
 from agentrl.replay import Run, Summary
-from agentrl.viewer.episode_page_data import row
+from agentrl.viewer.episodes.page_data import row
 
 _SHOWN = 4
 """Maximum number of best, of worst and of changed episodes."""

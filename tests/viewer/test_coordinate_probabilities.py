@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.types import Turn
-from agentrl.viewer.coordinate_probabilities import coordinates_of
+from agentrl.viewer.episodes.coordinate_probabilities import coordinates_of
 from tests.replay.episodes import turn
 
 Position = Mapping[str, float]

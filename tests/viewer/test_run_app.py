@@ -24,7 +24,7 @@ from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_reader import Run
 from agentrl.runs.run_paths import episode_file, pack_file
 from agentrl.types import Outcome, ScoredEpisode
-from agentrl.viewer.frame_images import webp
+from agentrl.viewer.episodes.frame_images import webp
 from agentrl.viewer.viewer_server import ViewerServer
 from tests.replay.episodes import episode, scored, screen, turn
 from tests.viewer import runs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
+from agentrl.viewer.episodes.token_text import TokenVocabulary, turn_tokens
 from tests.replay.episodes import episode, turn
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from agentrl.config import LoraConfig, ModelConfig, record_image_sizes
+from agentrl.config import LoraConfig, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_on_meta
+from agentrl.policies.models.model_record import record_image_sizes
 from agentrl.policies.models.model_source import resolve_model
 from agentrl.policies.models.stored_weights import open_model
 from agentrl.policies.models.weight_conversion import StoredForm

@@ -18,11 +18,10 @@ from agentrl.config import (
     DevicesConfig,
     ModelConfig,
     WarmStartConfig,
-    extend_record,
-    model_record,
 )
 from agentrl.errors import AgentRLError
 from agentrl.extension_points import DIALECT
+from agentrl.policies.models.model_record import extend_record, model_record
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import instructions_for
 from agentrl.rollout.environments.resolved_env import ResolvedEnv

@@ -17,9 +17,10 @@ from agentrl.algorithms.core.kl import ESTIMATES, k3
 from agentrl.algorithms.core.policy_loss import LossInputs
 from agentrl.algorithms.core.token_weights import importance_weights
 from agentrl.cluster.machine_resources import host_memory, machine_id
-from agentrl.config import FinetuningConfig, WarmStartConfig, record_image_sizes
+from agentrl.config import FinetuningConfig, WarmStartConfig
 from agentrl.errors import LearnerError, boundary
 from agentrl.extension_points import TRANSPORT
+from agentrl.policies.models.model_record import record_image_sizes
 from agentrl.training.batching.collate import token_targets
 from agentrl.training.learner import learner_state
 from agentrl.training.learner.learner_metrics import MetricAccumulator, measure_mismatch

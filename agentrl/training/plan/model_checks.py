@@ -13,9 +13,9 @@ from agentrl.config import (
     OptimConfig,
     RolloutConfig,
     TrainConfig,
-    trained_image_sizes,
 )
 from agentrl.errors import ConfigError
+from agentrl.policies.models.model_record import trained_image_sizes
 from agentrl.policies.models.model_source import attention_heads, find_config
 from agentrl.policies.open_engine import check_engine_for
 from agentrl.weight_sync import transport_choice

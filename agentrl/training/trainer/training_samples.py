@@ -76,7 +76,6 @@ def build_training_samples(
     with method_boundary(algorithm, "shape_rewards"):
         groups = [algorithm.shape_rewards(group, max_new_tokens) for group in groups]
     episodes = [scored for group in groups for scored in group]
-    # Several turns share a sequence as long as each continues the text of the one before.
     split = [split_into_sequences(scored.episode, at) for at, scored in enumerate(episodes)]
     sequences, scores = [*chain.from_iterable(split)], [TokenScores()] * sum(map(len, split))
     if sequences and algorithm.requirements().token_scores:

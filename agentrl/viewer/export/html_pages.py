@@ -17,14 +17,14 @@ from agentrl.replay.touch_positions import touch_of
 from agentrl.runs.episode_summary import at
 from agentrl.text.formatting import format_signed, printable
 from agentrl.types import transcript_of, without_placeholders
-from agentrl.viewer.episode_page_data import (
+from agentrl.viewer.episodes.frame_images import webp
+from agentrl.viewer.episodes.page_data import (
     episodes_of,
     rounded,
     shared_state_counts,
     shortened,
     turns_of,
 )
-from agentrl.viewer.frame_images import webp
 
 _WIDEST = 480
 """Maximum width of a screen in pixels; the page shows screens about 280 pixels wide."""

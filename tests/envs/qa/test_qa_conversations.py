@@ -21,7 +21,7 @@ from agentrl.rollout.rewards.scoring import RewardFunctions
 from agentrl.training.demonstrations.demonstration_dataset import rerender_demonstrations
 from agentrl.training.demonstrations.demonstration_filter import select_demonstrations
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
-from agentrl.viewer import episode_page_data
+from agentrl.viewer.episodes import page_data
 from agentrl.viewer.export import html_pages
 from tests.data.rows import png, write_jsonl
 
@@ -221,7 +221,7 @@ def test_recorded_conversations_can_be_scored_again(folder):
 
 def test_a_page_shows_the_earlier_messages(folder):
     run, (one, _) = recorded(folder[0])
-    assert episode_page_data.episode(one)["preceding"] == "user: What?\n\nassistant: A cat."
+    assert page_data.episode(one)["preceding"] == "user: What?\n\nassistant: A cat."
     assert b"user: What?\n\nassistant: A cat." in html_pages.episode_page(run, one)
 
 

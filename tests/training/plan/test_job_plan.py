@@ -13,8 +13,9 @@ from agentrl import config as configuration
 from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.cluster import node_discovery
 from agentrl.cluster.placement import Node
-from agentrl.config import Config, ModelConfig, model_config, record_image_sizes
+from agentrl.config import Config, ModelConfig
 from agentrl.errors import ConfigError
+from agentrl.policies.models.model_record import model_config, record_image_sizes
 from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers import open_rollouts

@@ -35,7 +35,7 @@ from agentrl.training.plan.work_estimate import estimate_work
 from agentrl.training.stop_signals import Stopping
 from agentrl.training.trainer import train
 from agentrl.training.trainer.trainer import Trainer
-from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
+from agentrl.viewer.episodes.token_text import TokenVocabulary, turn_tokens
 from tests.training.monitoring.test_metric_descriptions import described
 
 pytestmark = pytest.mark.timeout(400)  # the fixtures are whole jobs

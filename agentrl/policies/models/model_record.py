@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.model_settings import ModelConfig
+from agentrl.config import ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.files import write_json
 

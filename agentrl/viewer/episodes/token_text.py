@@ -12,7 +12,7 @@ from agentrl.runs.file_reading import as_object
 from agentrl.runs.run_folder import CONFIG_FILE, RunFolder
 from agentrl.text.formatting import pluralize
 from agentrl.types import Episode
-from agentrl.viewer.coordinate_probabilities import coordinates_of
+from agentrl.viewer.episodes.coordinate_probabilities import coordinates_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
