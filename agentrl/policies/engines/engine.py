@@ -211,6 +211,7 @@ class Engine(ABC):
     @classmethod
     def known_kwargs(cls) -> list[str] | None:
         """Return the names allowed in `rollout.engine_kwargs`; None if they are unknown."""
+        # A class that takes any keyword passes them on to its library.
         parameters = inspect.signature(cls.__init__).parameters.values()
         if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
             return None

@@ -106,6 +106,7 @@ class ModelAdapter:
                 collapsed.append(int(self.image_token_id or 0))
             else:
                 collapsed.extend(run)
+        # An image cut off by a truncated prompt, or a size the engine scaled otherwise, shows here.
         expected = [self.num_image_tokens(image) for image in images]
         if runs != expected:
             raise ValueError(
@@ -220,6 +221,7 @@ class ModelAdapter:
 
         This applies the output head and any cap or factor in the model's configuration.
         """
+        # Models apply these after the head, in the class that the learner bypasses.
         settings = model.config.get_text_config()
         logits: Tensor = model.get_output_embeddings()(hidden).float()
         if (factor := getattr(settings, "logit_scale", None)) is not None:
@@ -252,6 +254,7 @@ def target_size(
     width, height = image_size or size
     shrink = 1.0 if image_size else min(1.0, math.sqrt(max_pixels / (width * height)))
     columns, rows = (max(1, round(edge * shrink / side)) for edge in (width, height))
+    # Rounding up both sides may exceed the limit by a row or column of tokens.
     while not image_size and columns * rows * side * side > max_pixels and columns * rows > 1:
         if columns >= rows:
             columns -= 1
@@ -300,6 +303,7 @@ def image_settings(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the folder has no image processor settings.
     """
+    # Since version 5, transformers saves all parts of a processor in one file.
     shared = path / "processor_config.json"
     if not (path / "preprocessor_config.json").is_file() and shared.is_file():
         found: dict[str, Any] = read_json(shared).get("image_processor") or {}

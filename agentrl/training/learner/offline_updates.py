@@ -70,6 +70,7 @@ class SupervisedUpdate:
             metrics.add({"token_accuracy": hits, "entropy": entropy}, micro.counts_in_metrics)
             return -logprobs
 
+        # Every token of the step weighs the same, on whichever rank and in whichever micro-batch.
         total = self._batcher.backward(with_loss_weights(sequences, "token_mean"), losses)
         loss, grad_norm = self.optimizer.step(lr, total)
         metrics.add_step(lr=lr, loss=loss, grad_norm=grad_norm)
@@ -202,6 +203,7 @@ def preference_update(
     def objective(
         sequences: Sequence[TokenSequence], numbers: Tensor
     ) -> tuple[Tensor, dict[str, float]]:
+        # Pairs alternate: chosen answers are at even places, rejected ones at odd places.
         base = torch.zeros_like(numbers)
         if reference is not None:
             base = sequence_sums(batcher, reference, (_TEMPERATURE,), sequences)

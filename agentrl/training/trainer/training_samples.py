@@ -64,7 +64,7 @@ def build_training_samples(
         max_new_tokens: maximum number of tokens of a reply.
         version: version of the weights to be updated.
         seed: seed of `algorithm.resample`.
-        greedy: the greedy policy's return on each group's seed, if the algorithm requires it.
+        greedy: the greedy policy's return on each group's seed, if required.
         kl_coefficient: coefficient of the KL in the reward, if `algorithm.kl.add_to` is `reward`.
 
     Raises:
