@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from agentrl import env_registry
 from agentrl.actions.player import Player, takes_observation
 from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError, EnvError, boundary
@@ -51,7 +50,7 @@ def rerender_demonstrations(
     Raises:
         ConfigError: a frame is damaged, or a reply is longer than `rollout.max_new_tokens`.
     """
-    writer = DialectRewriter(env_registry, encoder) if env.settings.dialect is not None else None
+    writer = DialectRewriter(env, encoder) if env.settings.dialect is not None else None
     translator = open_translator(env) if writer is None else writer.translator
     demonstrations: list[Demonstration] = []
     for selected in chosen:
