@@ -63,7 +63,7 @@ def coin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     [
         ("FrozenLake-v1", "FrozenLake-v1"),
         ("gymnasium:FrozenLake-v1", "FrozenLake-v1"),
-        (f"{__name__}:Plain", "test_env/Plain-v0"),
+        (f"{__name__}:Plain", "test_env_registry/Plain-v0"),
         ("agentrl.envs:NumberGame-v0", "NumberGame-v0"),
     ],
 )

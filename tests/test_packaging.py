@@ -94,8 +94,8 @@ def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
 
 def test_the_installed_package_finds_envs_and_rewards(installed: Path, tmp_path: Path) -> None:
     code = (
-        "import agentrl, agentrl.envs, agentrl.rewards; from agentrl import env;"
-        "print(agentrl.__file__, env.find_env('NumberGame-v0').id)"
+        "import agentrl, agentrl.envs, agentrl.rewards; from agentrl import env_registry;"
+        "print(agentrl.__file__, env_registry.find_env('NumberGame-v0').id)"
     )
     output = run(installed / "python", "-c", code, cwd=tmp_path)
     assert "NumberGame-v0" in output
