@@ -53,7 +53,7 @@ class EnvRegistration:
     """`module:Class` of the translator; takes the keyword arguments of `env.translator_kwargs`."""
     players: Mapping[str, str] = field(default_factory=dict)
     """Scripted players by name, each `module:Class`. The class must not require any argument other
-    than `action_space`."""
+    than `action_space`, and other players, such as `expert`."""
     app: str | None = None
     """`module:Class` of the app that a phone must run; None for an environment without a phone."""
 
@@ -61,6 +61,8 @@ class EnvRegistration:
 _ENVS: dict[str, EnvRegistration] = {}
 _RANDOM = {"random": "agentrl.actions.random_player:RandomPlayer"}
 """Players that all environments with the default translator have."""
+_NOISY = {"noisy": "agentrl.actions.noisy_player:NoisyPlayer"}
+"""Players that all environments with an expert and a random player have."""
 _REMOTE = "agentrl.rollout.environments.env_client:make_remote_env"
 _FOREIGN = {
     "http://": _REMOTE,
@@ -103,9 +105,14 @@ def register(
         id=id,
         entry_point=entry_point,
         translator=translator,
-        players={**(_RANDOM if translator == TRANSLATOR else {}), **(players or {})},
+        players=with_noisy({**(_RANDOM if translator == TRANSLATOR else {}), **(players or {})}),
         app=app,
     )
+
+
+def with_noisy(players: Mapping[str, str]) -> dict[str, str]:
+    """Add the player `noisy` to an environment's players, if they include those that it mixes."""
+    return {**(_NOISY if {"expert", "random"} <= players.keys() else {}), **players}
 
 
 def find_env(id: str) -> EnvRegistration:

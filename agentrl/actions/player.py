@@ -22,7 +22,12 @@ class Player(Protocol):
 
 
 def takes_observation(player: Player) -> bool:
-    """Return whether a player's `reply` has a parameter `observation`."""
+    """Return whether a player needs the observation to reply.
+
+    If it has no attribute `takes_observation`, its `reply` has a parameter `observation`.
+    """
+    if (declared := getattr(player, "takes_observation", None)) is not None:
+        return bool(declared)
     return "observation" in inspect.signature(player.reply).parameters
 
 

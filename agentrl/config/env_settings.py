@@ -78,7 +78,8 @@ class EnvConfig:
     """Additional scripted players, by a name of your choice: `module:Class`, `path/file.py:Class`,
     or a name from `agentrl list player`."""
     player_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the scripted players, passed to each that accepts them."""
+    """Keyword arguments of the scripted players, passed to each that accepts them. `noise` is the
+    share of turns in which the player `noisy` is random."""
     wrappers: list[WrapperConfig] = field(default_factory=list)
     """Wrappers applied to the environment in this order, the first innermost."""
     processes: Annotated[int, Ge(0), Le(1000), "they run at the same time"] | Literal["each"] = 0

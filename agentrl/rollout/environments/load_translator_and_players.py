@@ -80,12 +80,20 @@ def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) 
             f"{known_names(name, sorted(env.players), label='It has')}."
         )
     cls, settings = user_code.load(env.players[name]), env.settings
+    needed = _needed_players(env, cls)
+    if name in needed:
+        raise ConfigError(
+            f"env.players.{name}: {cls.__name__} needs another player with this name; use a "
+            "different name"
+        )
     # Each setting applies to the players that accept it; if none does, it is a mistake.
     if settings.player_kwargs:
+        classes = [user_code.load(player) for player in env.players.values()]
         accepted = {
             argument
-            for player in env.players.values()
-            for argument in named_parameters(user_code.load(player))
+            for kind in classes
+            for argument in named_parameters(kind)
+            if argument not in _needed_players(env, kind)
         }
         for key in settings.player_kwargs:
             if key not in accepted:
@@ -99,11 +107,20 @@ def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) 
         **settings.translator_kwargs,
         **settings.player_kwargs,
     }
+    if needed:
+        # The environment's arguments are meant for the other players: the tree game has a `noise`.
+        given = {**settings.player_kwargs, **{n: load_player(env, n, resize_of) for n in needed}}
     what = f"the player {name!r} of {env.id}"
     with boundary(ConfigError, f"{what} cannot be constructed"):
         player: Player = cls(**{k: given[k] for k in named_parameters(cls) if k in given})
     _set_dialect(player, settings, resize_of, what)
     return player
+
+
+def _needed_players(env: ResolvedEnv, cls: Any) -> list[str]:
+    """Return the environment's players that a player's class requires as arguments."""
+    required = (n for n, p in named_parameters(cls).items() if p.default is p.empty)
+    return [name for name in required if name in env.players]
 
 
 def _interface_for(cls: Any, env: ResolvedEnv) -> dict[str, Any]:

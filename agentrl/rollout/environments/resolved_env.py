@@ -285,7 +285,7 @@ def resolve_env(
     registration = replace(
         known,
         translator=known.translator if own is None else TRANSLATOR.target(own),
-        players={**known.players, **players},
+        players=env_registry.with_noisy({**known.players, **players}),
     )
     eval_kwargs = {} if evaluation is None else evaluation.kwargs
     return ResolvedEnv(

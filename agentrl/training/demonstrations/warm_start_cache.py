@@ -82,7 +82,8 @@ def _files_digest(env: ResolvedEnv, model: ModelConfig, warm: WarmStartConfig) -
     model folder, and folders of modules outside the package, whose code the package's version does
     not identify.
     """
-    named = [env.registration.translator, env.players.get(warm.player or ""), env.app]
+    players = [] if warm.player is None else env.players.values()  # one may play through another
+    named = [env.registration.translator, *players, env.app]
     modules = {reference.rpartition(":")[0] for reference in named if reference}
     modules.add(env.entry_point.__module__)
     if env.settings.dialect is not None:
