@@ -60,6 +60,7 @@ _EXTRAS = {
     "pettingzoo": "pettingzoo",
     "ppadb": "ppadb",
     "pyarrow": "data",
+    "pygame": "toy-text",
     "rapidocr": "ocr",
     "ray": "ray",
     "swanlab": "swanlab",

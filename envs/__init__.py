@@ -51,3 +51,19 @@ for _folder, _name in (
         f"env:{_name}Translator",
         f"env:{_name}App",
     )
+for _name, _module in (("NumberLine", "number_line"), ("EZPoints", "ez_points")):
+    register(
+        f"{_name}-v0",
+        f"agentrl.envs.gym_cards.{_module}:{_name}",
+        translator=f"agentrl.envs.gym_cards.translators:{_name}Translator",
+        players={
+            kind: f"agentrl.envs.gym_cards.players:{_name}{kind.title()}"
+            for kind in ("expert", "random")
+        },
+    )
+register(
+    "FrozenLakeMaps-v0",
+    "agentrl.envs.toy_text.frozen_lake_maps:FrozenLakeMaps",
+    players={"expert": "agentrl.envs.toy_text.players:FrozenLakeExpert"},
+    max_episode_steps=100,
+)

@@ -1,0 +1,1 @@
+"""NumberLine and EZPoints, with the rules and pictures of gym-cards."""

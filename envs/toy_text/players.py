@@ -1,0 +1,154 @@
+"""Optimal players of Gymnasium's FrozenLake, CliffWalking and Taxi, by value iteration.
+
+They read the state from the observation, which is its number, and the rules from the environment's
+own table of transitions, `P`.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
+from gymnasium.envs.toy_text.frozen_lake import MAPS, FrozenLakeEnv
+from gymnasium.envs.toy_text.taxi import TaxiEnv
+from numpy.typing import NDArray
+
+from agentrl.actions.space_formats import action_format_for
+
+Transitions = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
+"""By state and action: the probability of each outcome, the next state, the reward, and whether the
+episode ends."""
+
+_DISCOUNT = 0.999
+_TOLERANCE = 1e-10
+
+
+def optimal_actions(transitions: Transitions, discount: float = _DISCOUNT) -> NDArray[np.intp]:
+    """Return the best action of each state, by value iteration.
+
+    Args:
+        transitions: the environment's table `P`.
+        discount: below 1, so that a shorter way to the same reward is better.
+
+    Returns:
+        [states] the action with the highest value; the first one if several are equal.
+    """
+    states, actions = len(transitions), len(transitions[0])
+    rewards = np.zeros((states, actions))
+    following = np.zeros((states, actions, states))
+    for state, of_state in transitions.items():
+        for action, outcomes in of_state.items():
+            for probability, after, reward, ends in outcomes:
+                rewards[state, action] += probability * reward
+                following[state, action, after] += 0.0 if ends else probability
+    values, change = np.zeros(states), np.inf
+    while change > _TOLERANCE:
+        worth = rewards + discount * (following @ values)
+        change = float(np.abs(worth.max(axis=1) - values).max())
+        values = worth.max(axis=1)
+    # Round, so that equally good actions do not depend on the order of additions.
+    best: NDArray[np.intp] = worth.round(8).argmax(axis=1)
+    return best
+
+
+class FrozenLakeExpert:
+    """Takes the way to the goal that most probably gets there, also in `FrozenLakeMaps-v0`.
+
+    Args:
+        action_space: the environment's action space; filled in automatically.
+        names: names of the actions; this and `style` must match the translator's.
+        style: `tag` or `tool`.
+        desc: rows of the map; this and the other arguments are the environment's.
+        map_name: name of Gymnasium's map, used without `desc`.
+        is_slippery: whether a move may go sideways.
+        success_rate: probability of moving in the chosen direction on a slippery lake.
+    """
+
+    def __init__(
+        self,
+        action_space: "gymnasium.Space[Any]",
+        names: Any = None,
+        style: str = "tag",
+        desc: Sequence[str] | None = None,
+        map_name: str = "4x4",
+        is_slippery: bool = True,
+        success_rate: float = 1.0 / 3.0,
+    ) -> None:
+        self._action_format = action_format_for(action_space, names, None, style)
+        self._rows = tuple(desc or MAPS[map_name])
+        self._rules = (is_slippery, success_rate)
+
+    def reply(self, info: Mapping[str, Any], rng: np.random.Generator, observation: int) -> str:
+        """Return the best move from a square, on the map of `info` if it has one."""
+        rows = tuple(info["map"].split("\n")) if "map" in info else self._rows
+        return self._action_format.format(int(_lake_actions(rows, *self._rules)[observation]))
+
+
+class CliffWalkingExpert:
+    """Walks along the cliff to the goal.
+
+    Args:
+        action_space: the environment's action space; filled in automatically.
+        names: names of the actions; this and `style` must match the translator's.
+        style: `tag` or `tool`.
+        is_slippery: the environment's argument.
+    """
+
+    def __init__(
+        self,
+        action_space: "gymnasium.Space[Any]",
+        names: Any = None,
+        style: str = "tag",
+        is_slippery: bool = False,
+    ) -> None:
+        self._action_format = action_format_for(action_space, names, None, style)
+        self._actions = _cliff_actions(is_slippery)
+
+    def reply(self, info: Mapping[str, Any], rng: np.random.Generator, observation: int) -> str:
+        """Return the best move from a square."""
+        return self._action_format.format(int(self._actions[observation]))
+
+
+class TaxiExpert:
+    """Fetches the passenger and delivers them, both on the shortest way.
+
+    Args:
+        action_space: the environment's action space; filled in automatically.
+        names: names of the actions; this and `style` must match the translator's.
+        style: `tag` or `tool`.
+        is_rainy: the environment's argument.
+    """
+
+    def __init__(
+        self,
+        action_space: "gymnasium.Space[Any]",
+        names: Any = None,
+        style: str = "tag",
+        is_rainy: bool = False,
+    ) -> None:
+        self._action_format = action_format_for(action_space, names, None, style)
+        self._actions = _taxi_actions(is_rainy)
+
+    def reply(self, info: Mapping[str, Any], rng: np.random.Generator, observation: int) -> str:
+        """Return the best action in a state."""
+        return self._action_format.format(int(self._actions[observation]))
+
+
+@lru_cache(maxsize=4096)
+def _lake_actions(
+    rows: tuple[str, ...], is_slippery: bool, success_rate: float
+) -> NDArray[np.intp]:
+    lake = FrozenLakeEnv(desc=list(rows), is_slippery=is_slippery, success_rate=success_rate)
+    return optimal_actions(lake.P)
+
+
+@cache
+def _cliff_actions(is_slippery: bool) -> NDArray[np.intp]:
+    return optimal_actions(CliffWalkingEnv(is_slippery=is_slippery).P)
+
+
+@cache
+def _taxi_actions(is_rainy: bool) -> NDArray[np.intp]:
+    return optimal_actions(TaxiEnv(is_rainy=is_rainy).P)
