@@ -208,6 +208,23 @@ class Reply:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
+class ExecutedAction:
+    """One executed action of a turn that may have several, and its result."""
+
+    action: Any
+    """The action passed to the environment."""
+    reward: float
+    """The environment's own reward for this action."""
+    info: Mapping[str, Any]
+    """The environment's info after this action."""
+    shown: str
+    """The text of the observation after this action; empty if the screen was private. Only that
+    after the last action was shown to the model."""
+    frames: tuple[str, ...] = ()
+    """Ids of the recorded full-resolution frames after this action."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
 class Turn:
     """One prompt, reply and action: the unit to which advantages are assigned."""
 
@@ -229,11 +246,13 @@ class Turn:
     frames: tuple[str, ...]
     """Ids of the recorded full-resolution frames of this turn's observation."""
     action: Any | None
-    """The action passed to the environment; None if the reply could not be parsed."""
+    """The action passed to the environment, or the list of actions if a reply may have several;
+    None if the reply could not be parsed."""
     parse_error: str | None
-    """Reason why the reply could not be parsed; None if it was parsed."""
+    """Reason why the reply, or its first action that was not executed, could not be parsed; None if
+    it was parsed."""
     env_reward: float
-    """The environment's own reward for the action."""
+    """The environment's own reward for the action, or the sum over all executed actions."""
     state_key: str | None
     """Key of the state in which this turn started, if provided by the environment; siblings are
     compared at equal keys."""
@@ -244,6 +263,18 @@ class Turn:
     settle."""
     reply_top_logprobs: tuple[TopLogprobs, ...] = ()
     """[R], as in `Reply.top_logprobs`."""
+    chunk: tuple[ExecutedAction, ...] = ()
+    """The executed actions if `env.max_actions_per_reply` allows several; empty otherwise."""
+
+    @property
+    def actions(self) -> tuple[Any, ...]:
+        """The executed actions if a reply may have several, else `action` alone."""
+        return tuple(one.action for one in self.chunk) or (self.action,)
+
+    @property
+    def infos(self) -> tuple[Mapping[str, Any], ...]:
+        """The environment's info after each executed action, or `info` alone."""
+        return tuple(one.info for one in self.chunk) or (self.info,)
 
     def __repr__(self) -> str:
         done = f"error {self.parse_error!r}" if self.parse_error else f"action {self.action!r}"
@@ -360,7 +391,8 @@ class Episode:
             pictures = [*map(load, turn.frames[:1]), *turn.images[:1]]
             picture = next((one for one in pictures if one is not None), None)
             reward = f", reward {rewards[number]:.3g}" if number < len(rewards) else ""
-            is_number = isinstance(turn.action, int | np.integer)  # less informative than the reply
+            # Less informative than the reply.
+            is_number = all(isinstance(action, int | np.integer) for action in turn.actions)
             done = turn.parse_error or (turn.reply if is_number else str(turn.action))
             cells.append(
                 Cell(

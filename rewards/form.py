@@ -25,19 +25,19 @@ def action(episode: Episode) -> list[float]:
 
 
 def effect(episode: Episode, cost: float = 1.0) -> list[float]:
-    """Return minus a cost for each reply without an action and each action without effect, else 0.
+    """Return minus a cost for each invalid reply and each action without effect, else 0.
 
     On a running clock an action without effect costs nothing: acting before the next tick is fine.
 
     Args:
         episode: its environment's `info` must report whether the last action `changed` anything,
             and may have a `clock`.
-        cost: the cost of each such turn.
+        cost: the cost of each such reply and action.
 
     Raises:
         KeyError: `info` has no `changed`.
     """
-    return [-cost if _is_wasted(episode, turn) else 0.0 for turn in episode.turns]
+    return [-cost * count if (count := _wasted(episode, turn)) else 0.0 for turn in episode.turns]
 
 
 def is_think_answer(reply: str) -> bool:
@@ -57,7 +57,13 @@ def is_think_boxed(reply: str) -> bool:
     return found is not None and "\\boxed{" in found[2]
 
 
-def _is_wasted(episode: Episode, turn: Turn) -> bool:
-    if turn.parse_error is not None:
-        return True
-    return not fact(episode, turn.info, "changed") and turn.info.get("clock") != "running"
+def _wasted(episode: Episode, turn: Turn) -> int:
+    """Count the executed actions without effect, and 1 for an invalid reply."""
+    is_invalid = turn.parse_error is not None
+    infos = turn.infos if turn.chunk or not is_invalid else ()
+    wasted = [
+        info
+        for info in infos
+        if not fact(episode, info, "changed") and info.get("clock") != "running"
+    ]
+    return is_invalid + len(wasted)

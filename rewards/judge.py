@@ -205,8 +205,10 @@ class Judge:
         for number, turn in enumerate(episode.turns):
             shown = self._shown(episode, number, messages[start + 2 * number])
             add(f"Turn {number + 1}. Shown: {_quote(turn.shown)}", shown)
-            action = turn.parse_error and f"none, as the reply is invalid: {turn.parse_error}"
-            acted = action or json.dumps(turn.action, ensure_ascii=False, default=str)
+            acted = json.dumps(turn.action, ensure_ascii=False, default=str)
+            if turn.parse_error is not None:
+                executed = f"{acted}; then none" if turn.chunk else "none"
+                acted = f"{executed}, as the reply is invalid: {turn.parse_error}"
             add(f"Reply of the agent: {_quote(turn.reply)}\nAction: {acted}")
         final = episode.final_images if self._images != "none" else ()
         add(f"After the last turn ({episode.outcome.value}): {_quote(episode.final_shown)}", final)

@@ -19,7 +19,9 @@ def useless(episode: Episode) -> list[float]:
         KeyError: `info` has no `changed`.
     """
     return [
-        -1.0 if turn.action is not None and not fact(episode, turn.info, "changed") else 0.0
+        float(-sum(not fact(episode, info, "changed") for info in turn.infos))
+        if turn.action is not None
+        else 0.0
         for turn in episode.turns
     ]
 

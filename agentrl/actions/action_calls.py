@@ -24,6 +24,8 @@ from agentrl.text.reply_tags import action_tag_content, tag_content
 
 Style = Literal["tag", "tool"]
 STYLES: tuple[Style, ...] = get_args(Style)
+TAGS: Mapping[str, str] = {"tag": "action", "tool": "tool_call"}
+"""The tag around an action, by style."""
 # A whole number of at most 19 digits.
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.DOTALL | re.ASCII)

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from agentrl.actions.action_calls import TAGS, checked_style
 from agentrl.actions.dialect import Dialect
 from agentrl.actions.screen_action_converter import ScreenActionConverter
 from agentrl.actions.screen_actions import ScreenAction
@@ -75,6 +76,7 @@ class SpaceTranslator:
         render_modes: Sequence[str] = (),
     ) -> None:
         self._action_format = action_format_for(action_space, names, parameters, style)
+        self._tag = TAGS[checked_style(style)]
         self._space = action_space
         self._instructions = instructions
         self._layout = None
@@ -108,6 +110,11 @@ class SpaceTranslator:
         self._spoken = ScreenActionConverter(self._space)
         task, instruct = self._instructions or "", self._instructions != ""
         self._dialogue = ScreenDialogue(dialect, task, self._spoken.accepts, instruct)
+
+    @property
+    def action_tag(self) -> str | None:
+        """The tag around an action; None if the dialect allows only one action in a reply."""
+        return self._tag if self._dialogue is None else self._dialogue.dialect.action_tag
 
     def begin_episode(self) -> None:
         """Forget the previous episode's conversation."""

@@ -64,6 +64,9 @@ class Dialect(ABC):
     stop: ClassVar[tuple[str, ...]] = ()
     """Stop strings that end a reply, such as `</tool_call>`. For local models, only those that are
     a single token take effect; for servers, all do."""
+    action_tag: ClassVar[str | None] = None
+    """The tag around an action, such as `tool_call`, if a reply may contain several actions one
+    after another (`env.max_actions_per_reply`); None if it may not."""
 
     def __init__(self, outside: str = "refuse") -> None:
         if outside not in OUTSIDE:

@@ -95,6 +95,7 @@ class MobileUse(VerbDialect):
     wait_s: ClassVar[float] = 2.0
     history: ClassVar[str] = "window:1"
     stop: ClassVar[tuple[str, ...]] = ("</tool_call>",)
+    action_tag: ClassVar[str | None] = "tool_call"
 
     def label(self, name: str) -> str:
         return f"action={name}"

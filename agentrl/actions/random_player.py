@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from agentrl.actions.action_chunks import join_actions
 from agentrl.actions.dialect import Dialect, Size
 from agentrl.actions.screen_action_converter import ScreenActionConverter
 from agentrl.actions.space_formats import action_format_for
@@ -23,6 +24,8 @@ class RandomPlayer:
         names: see `SpaceTranslator`.
         parameters: names of an action's components.
         style: `tag` or `tool`.
+        max_actions_per_reply: a reply has from 1 to this many actions, all equally likely; only one
+            with an `action_mask`, which is known only for the next action. Filled in automatically.
     """
 
     def __init__(
@@ -31,14 +34,22 @@ class RandomPlayer:
         names: Any = None,
         parameters: Sequence[str] | None = None,
         style: str = "tag",
+        max_actions_per_reply: int = 1,
     ) -> None:
+        self._most = max_actions_per_reply
         self._space = action_space
         self._action_format = action_format_for(action_space, names, parameters, style)
         self.dialect: Dialect | None = None
         """How actions are written; None in the translator's own format."""
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """Return a random action without reasoning."""
+        """Return random actions without reasoning."""
+        # Without chunks, draw nothing else, so that a seed gives the same actions as ever.
+        most = 1 if info.get("action_mask") is not None else self._most
+        count = 1 if most == 1 else int(rng.integers(1, most + 1))
+        return join_actions(self._action(info, rng) for _ in range(count))
+
+    def _action(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         if isinstance(self._space, gymnasium.spaces.Discrete):
             mask: Any = info.get("action_mask")
             has_choice = mask is not None and np.any(mask)

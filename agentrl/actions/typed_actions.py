@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from agentrl.actions.action_calls import ActionSet
+from agentrl.actions.action_chunks import read_actions
 from agentrl.actions.screen_action_syntax import FORMS, ActionSyntax
 from agentrl.actions.translator import Translator
 from agentrl.errors import ActionError
@@ -31,12 +32,13 @@ _ANY_TAG = rf"</?(?:{'|'.join(_TAGS)})>"
 _TAGGED = re.compile(rf"<({'|'.join(_TAGS)})>((?:(?!{_ANY_TAG}).)*)</\1>", re.DOTALL)
 
 
-def parse_typed(translator: Translator, text: str) -> str:
+def parse_typed(translator: Translator, text: str, most: int = 1) -> str:
     """Convert a person's input to a reply; the tags around an action may be omitted.
 
     Args:
         translator: translator of the environment.
         text: a complete reply, or only its action: `up`, `tap(0.20, 0.70)`, `42`.
+        most: maximum number of actions in a complete reply.
 
     Raises:
         ActionError: the text is not an action in any known format.
@@ -44,7 +46,7 @@ def parse_typed(translator: Translator, text: str) -> str:
     errors = []
     for reply in _candidate_replies(translator, text):
         try:
-            translator.to_action(reply)
+            read_actions(translator, reply, most)
             return reply
         except ActionError as error:
             errors.append(str(error))

@@ -95,6 +95,10 @@ class EnvConfig:
     status bar and differences too small or too faint to notice."""
     max_turns: Annotated[int, Gt(0), Le(100_000), "an episode is kept in memory until it ends"] = 40
     """Number of turns after which an episode is truncated."""
+    max_actions_per_reply: Annotated[int, Ge(1), Le(1000), "a reply has few tokens"] = 1
+    """Maximum number of actions in a reply. They are executed in order until one is invalid, the
+    episode ends or another app comes to the foreground; a reply with more actions is invalid. A
+    turn's reward is the sum over its actions."""
     dialect: str | None = None
     """Format in which the model writes touches and other actions: `qwen3-vl-mobile-use`,
     `qwen2.5-vl-mobile-use`, `gui-owl`, `mai-ui`, `ui-tars`, `ui-tars-1.5`, `autoglm`,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.runs.run_paths import FORMAT
-from agentrl.types import Episode, Message, Outcome, TopLogprobs, TruncatedBy, Turn
+from agentrl.types import Episode, ExecutedAction, Message, Outcome, TopLogprobs, TruncatedBy, Turn
 
 _LARGEST_BITS = 4096
 _DEEPEST = 200
@@ -128,6 +128,17 @@ def _turn_to_json(turn: Turn, before: tuple[int, ...]) -> dict[str, Any]:
         "state_key": turn.state_key,
         "info": to_plain(turn.info),
         "timings": to_plain(turn.timings),
+        **({"chunk": [_executed_to_json(one) for one in turn.chunk]} if turn.chunk else {}),
+    }
+
+
+def _executed_to_json(executed: ExecutedAction) -> dict[str, Any]:
+    return {
+        "action": to_plain(executed.action),
+        "reward": executed.reward,
+        "info": to_plain(executed.info),
+        "shown": executed.shown,
+        "frames": list(executed.frames),
     }
 
 
@@ -204,6 +215,20 @@ def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
         info=entry["info"],
         timings={name: float(seconds) for name, seconds in entry["timings"].items()},
         reply_top_logprobs=top,
+        # Only recorded with `env.max_actions_per_reply` above 1.
+        chunk=tuple(map(_executed_from_json, entry.get("chunk", ()))),
+    )
+
+
+def _executed_from_json(entry: Mapping[str, Any]) -> ExecutedAction:
+    _check_types(entry, _OF_EXECUTED)
+    _check_depth((entry["action"], entry["info"]))
+    return ExecutedAction(
+        action=entry["action"],
+        reward=float(entry["reward"]),
+        info=entry["info"],
+        shown=entry["shown"],
+        frames=tuple(entry["frames"]),
     )
 
 
@@ -222,13 +247,16 @@ _OF_TURN: Mapping[str, _Types] = {
     "reply_logprobs": (list,), "reply_versions": (list,), "reply": _TEXT, "shown": _TEXT,
     "frames": (list,), "parse_error": _TEXT_OR_NONE, "env_reward": _NUMBER,
     "state_key": _TEXT_OR_NONE, "info": (dict,), "timings": (dict,),
-    "reply_top_ids": (list,), "reply_top_logprobs": (list,),
+    "reply_top_ids": (list,), "reply_top_logprobs": (list,), "chunk": (list,),
+}  # fmt: skip
+_OF_EXECUTED: Mapping[str, _Types] = {
+    "reward": _NUMBER, "info": (dict,), "shown": _TEXT, "frames": (list,),
 }  # fmt: skip
 _OF_MESSAGE: Mapping[str, _Types] = {"role": _TEXT, "text": _TEXT}
 _OF_LIST: Mapping[str, _Types] = {
     "turns": (dict,), "preceding": (dict,), "final_frames": _TEXT, "frames": _TEXT,
     "prompt_ids": (int,), "reply_ids": (int,), "reply_logprobs": _NUMBER, "reply_versions": (int,),
-    "reply_top_ids": (list,), "reply_top_logprobs": (list,),
+    "reply_top_ids": (list,), "reply_top_logprobs": (list,), "chunk": (dict,),
 }  # fmt: skip
 
 

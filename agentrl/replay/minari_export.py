@@ -229,6 +229,8 @@ def _minari_episode(run: Run, recorded: RecordedEpisode, replies: bool) -> Minar
     frames = tuple(id for shown in (*(turn.frames for turn in turns), final[-1:]) for id in shown)
     if pictured and (len(frames) <= len(turns) or not all(map(run.frame_bytes, set(frames)))):
         return "with missing frames (run.frames=device records every frame, including the last)"
+    if not replies and any(turn.chunk for turn in turns):
+        return "with several actions per reply (--replies uses the replies as actions)"
     if not replies and any(turn.action is None for turn in turns):
         return "with a reply that could not be parsed (--replies uses the replies as actions)"
     preceding = recorded.episode.preceding

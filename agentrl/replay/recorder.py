@@ -216,7 +216,9 @@ def _pixels(start: float, end: float, length: int) -> slice:
 
 def frames_of(episode: Episode) -> list[str]:
     """Return the ids of an episode's recorded frames, without duplicates."""
-    shown = [*(id for turn in episode.turns for id in turn.frames), *episode.final_frames]
+    turns = episode.turns
+    between = (id for turn in turns for one in turn.chunk for id in one.frames)
+    shown = [*(id for turn in turns for id in turn.frames), *between, *episode.final_frames]
     return [id for id in dict.fromkeys(shown) if id]
 
 

@@ -290,6 +290,7 @@ def _features(kind: str) -> "datasets.Features":
             **about, "turn": integer, "instructions": text, "preceding": messages, "shown": text,
             "reply": text, "action": text, "readable": boolean, "reward": real, "env_reward": real,
             "advantage": real, "terminated": boolean, "truncated": boolean, "state_key": text,
+            "action_rewards": List(real),
             "reply_ids": List(integer), "reply_logprobs": List(real), **images,
         }
     )  # fmt: skip
@@ -332,6 +333,7 @@ def _turns(recorded: RecordedEpisode) -> Iterator[dict[str, Any]]:
             "preceding": [{"role": one.role, "content": one.text} for one in preceding],
             "shown": turn.shown,
             "frames": list(turn.frames), "reply": turn.reply, "action": json.dumps(turn.action),
+            "action_rewards": [one.reward for one in turn.chunk],
             "readable": turn.parse_error is None,
             "reward": at(summary.rewards, number) or 0.0,
             "env_reward": turn.env_reward,

@@ -27,16 +27,21 @@ class TouchPosition:
 
 
 def touch_of(turn: Turn) -> TouchPosition | None:
-    """Find where a turn's action touched the screen; return None if it did not or is unknown.
+    """Find where a turn's first action touched the screen; None if it did not or is unknown.
 
     Recognizes `[x, y]` and `[x1, y1, x2, y2]`, mappings with these keys, and `tap(x, y)` and
     `swipe(x1, y1, x2, y2)` in the text of the action or the reply.
     """
-    if turn.parse_error is not None:
-        return None
-    numbers = _numbers_of(turn.action)
-    if not numbers and not isinstance(turn.action, list | Mapping):
-        numbers = _numbers_in(turn.action if isinstance(turn.action, str) else turn.reply)
+    if turn.chunk:
+        return touch_of_action(turn.chunk[0].action)
+    return None if turn.parse_error is not None else touch_of_action(turn.action, turn.reply)
+
+
+def touch_of_action(action: object, reply: str = "") -> TouchPosition | None:
+    """Find where an action, or the reply that contains it, touched the screen; see `touch_of`."""
+    numbers = _numbers_of(action)
+    if not numbers and not isinstance(action, list | Mapping):
+        numbers = _numbers_in(action if isinstance(action, str) else reply)
     if len(numbers) == 2:
         numbers = (*numbers, *numbers)
     if len(numbers) != 4 or not all(0 <= n <= 1 for n in numbers):

@@ -1,7 +1,7 @@
 """Replay recorded episodes and find the first difference."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -133,7 +133,20 @@ def _turn_values(was: Turn, now: Turn) -> list[tuple[str, Any, Any]]:
         *seen,
         ("action", was.action, to_plain(now.action)),
         ("reward", was.env_reward, now.env_reward),
+        *_chunk_values(was, now),
     ]
+
+
+def _chunk_values(was: Turn, now: Turn) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the values after each action of a turn with several."""
+    for number, (old, new) in enumerate(zip(was.chunk, now.chunk, strict=False), 1):
+        yield f"reward of action {number}", old.reward, new.reward
+        if (key := _differs(old.info, new.info)) is not None:
+            yield f"info[{key!r}] after action {number}", old.info.get(key), new.info.get(key)
+        if old.shown:
+            yield f"words after action {number}", old.shown, new.shown
+        if old.frames and new.frames:
+            yield f"frames after action {number}", old.frames, new.frames
 
 
 def _differs(was: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

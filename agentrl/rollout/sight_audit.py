@@ -61,7 +61,7 @@ def sum_sight(episodes: Iterable[Episode]) -> VisionAudit:
     audit = VisionAudit()
     for episode in (e for e in episodes if not e.outcome.void):
         # Turns without an action have no new screen.
-        acted = [turn.info for turn in episode.turns if turn.action is not None]
+        acted = [one for turn in episode.turns if turn.action is not None for one in turn.infos]
         for entry in (info.get("audit") for info in (episode.reset_info, *acted)):
             if isinstance(entry, Mapping) and entry.keys() == {"agreed", "differs"}:
                 audit.add_comparison(entry)

@@ -5,12 +5,13 @@ next and of its target, counted from 0 including walls, then the direction of th
 follows from a few others, so that a small model can learn it and locate things on unseen boards.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from agentrl.actions.action_calls import ActionSet
+from agentrl.actions.action_chunks import join_actions
 from agentrl.envs.sokoban.board import MOVES, Board
 from agentrl.envs.sokoban.board_parser import parse
 from agentrl.envs.sokoban.room import bits
@@ -29,8 +30,8 @@ class Plan(NamedTuple):
     """The cell that the box should reach."""
     push: int
     """The direction of the push, index into `MOVES`."""
-    move: int
-    """The next move, index into `MOVES`."""
+    moves: tuple[int, ...]
+    """The moves up to and including the push, at least one, as indices into `MOVES`."""
 
 
 class SokobanExpert:
@@ -39,21 +40,28 @@ class SokobanExpert:
     Args:
         style: how actions are written: `tag` or `tool`.
         think: whether it writes its reasoning before the action.
+        max_actions_per_reply: a reply has the moves up to the next push, but not more than this.
+            Filled in automatically.
     """
 
-    def __init__(self, style: str = "tag", think: bool = True) -> None:
+    def __init__(
+        self, style: str = "tag", think: bool = True, max_actions_per_reply: int = 1
+    ) -> None:
         self._calls = ActionSet(MOVES, style)
-        self._think = think
+        self._think, self._most = think, max_actions_per_reply
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """Return the reply to the board in `info`."""
         plan = self.plan(info["board"], rng)
         thought = _thought(parse(info["board"]), plan) if self._think else ""
-        return thought + self._calls.format(MOVES[plan.move])
+        return thought + self._written(plan.moves[: self._most])
 
     def plan(self, text: str, rng: np.random.Generator) -> Plan:
         """Return the plan for a board."""
         return best(text) or straight(parse(text))
+
+    def _written(self, moves: Iterable[int]) -> str:
+        return join_actions(self._calls.format(MOVES[move]) for move in moves)
 
 
 class SokobanMediocre(SokobanExpert):
@@ -67,10 +75,17 @@ class SokobanMediocre(SokobanExpert):
         skill: the probability of following the solution, in [0, 1].
         style: how actions are written: `tag` or `tool`.
         think: whether it writes its reasoning before the action.
+        max_actions_per_reply: as in `SokobanExpert`; going straight is always one move.
     """
 
-    def __init__(self, skill: float = 0.7, style: str = "tag", think: bool = True) -> None:
-        super().__init__(style, think)
+    def __init__(
+        self,
+        skill: float = 0.7,
+        style: str = "tag",
+        think: bool = True,
+        max_actions_per_reply: int = 1,
+    ) -> None:
+        super().__init__(style, think, max_actions_per_reply)
         self.skill = skill
 
     def plan(self, text: str, rng: np.random.Generator) -> Plan:
@@ -79,28 +94,28 @@ class SokobanMediocre(SokobanExpert):
 
 
 class SokobanRandom(SokobanExpert):
-    """Makes random moves; no reasoning."""
+    """Makes random moves, as many per reply as there may be; no reasoning."""
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """Return a random move."""
-        return self._calls.format(MOVES[rng.integers(len(MOVES))])
+        """Return random moves."""
+        return self._written(rng.integers(len(MOVES), size=self._most))
 
 
 def best(text: str) -> Plan | None:
     """Return the plan of a shortest solution; None if none exists or was found."""
     moves, board = _solution(text), parse(text)
-    box = target = push = None
-    for move in moves:
+    box = target = push = until = None
+    for number, move in enumerate(moves, 1):
         after = board.move(move)
         if after.boxes != board.boxes:
             if box is None:
-                box, push, target = after.player, move, after.player
+                box, push, target, until = after.player, move, after.player, number
             if after.player == target:  # the same box, pushed one cell further
                 target += board.room.steps[move]
         board = after
     if box is None or target is None or push is None:
         return None
-    return Plan(box=box, target=target, push=push, move=moves[0])
+    return Plan(box=box, target=target, push=push, moves=moves[:until])
 
 
 def straight(board: Board) -> Plan:
@@ -113,7 +128,7 @@ def straight(board: Board) -> Plan:
         move = MOVES.index("down" if down > 0 else "up")
     else:
         move = MOVES.index("right" if right > 0 else "left")
-    return Plan(box=box, target=target, push=move, move=move)
+    return Plan(box=box, target=target, push=move, moves=(move,))
 
 
 def _nearest(cell: int, cells: int, width: int) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.actions.action_calls import ActionSet
+from agentrl.actions.action_calls import TAGS, ActionSet
 from agentrl.envs.sokoban.board import MOVES
 from agentrl.types import IMAGE, Message, Observation
 
@@ -41,6 +41,7 @@ class SokobanTranslator:
         spaced: bool = False,
     ) -> None:
         self._calls = ActionSet(MOVES, style)
+        self.action_tag = TAGS[style]
         self._instruct = instruct
         self._observation = observation
         self._spaced = spaced

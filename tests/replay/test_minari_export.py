@@ -15,7 +15,7 @@ from agentrl.cli import run as agentrl
 from agentrl.errors import ConfigError
 from agentrl.replay import minari_export
 from agentrl.replay.recorder import Recorder
-from agentrl.types import Outcome, ScoredEpisode
+from agentrl.types import ExecutedAction, Outcome, ScoredEpisode
 from tests.replay import packs
 from tests.replay.episodes import episode, screen, turn
 from tests.viewer import runs
@@ -146,11 +146,14 @@ def test_episodes_that_do_not_fit_are_skipped_and_counted(tmp_path, capsys):
     record(run, "mute", {"action": 1}, {"action": None, "parse_error": "no"})
     record(run, "empty")
     record(run, "void", {"action": 1}, outcome=Outcome.TIMEOUT, error="late")
+    one = ExecutedAction(action=1, reward=0.0, info={}, shown="")
+    record(run, "several", {"action": [1, 1], "chunk": (one, one)})
     out = tmp_path / "some-v0"
     assert agentrl(["export", str(run), str(out), "--as", "minari", "--held-out"]) == 0
     said = capsys.readouterr().out
     assert "skipped: 1 episode with a reply that could not be parsed (--replies" in said
     assert "skipped: 1 episode without a turn" in said
+    assert "skipped: 1 episode with several actions per reply (--replies" in said
     assert "1 episode" in said
     assert opened(out).total_episodes == 1
 

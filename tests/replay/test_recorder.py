@@ -22,12 +22,12 @@ from agentrl.errors import ConfigError
 from agentrl.files import is_locked
 from agentrl.replay import tables_export
 from agentrl.replay.episode_encoding import from_json, to_json, to_plain
-from agentrl.replay.recorder import Recorder, masked
+from agentrl.replay.recorder import Recorder, frames_of, masked
 from agentrl.replay.run_reader import Run
 from agentrl.runs.episode_summary import is_success
 from agentrl.runs.jsonl import JsonlTail, JsonlWriter
 from agentrl.runs.run_paths import episode_file, is_name, pack_file
-from agentrl.types import Outcome, ScoredEpisode, TruncatedBy
+from agentrl.types import ExecutedAction, Outcome, ScoredEpisode, TruncatedBy
 from tests.replay.episodes import episode, scored, screen, turn
 
 SECRET = (255, 0, 255)
@@ -37,7 +37,12 @@ spans = st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted).filter(lambda s:
 def test_an_episode_reads_back_as_it_was_written(tmp_path: Path) -> None:
     written = scored("train-00001-g000-m00", turns=3)
     first = replace(written.episode.turns[0], reply_top_logprobs=(((3, -0.1), (9, -2.5)),))
-    turns = (first, *written.episode.turns[1:])
+    results = [
+        ExecutedAction(action=[0.5, 0.5], reward=r, info={"round": r}, shown="", frames=("f",))
+        for r in (0.0, 1.0)
+    ]
+    second = replace(written.episode.turns[1], action=[[0.5, 0.5]] * 2, chunk=tuple(results))
+    turns = (first, second, *written.episode.turns[2:])
     written = replace(written, episode=replace(written.episode, turns=turns))
     with Recorder(tmp_path) as recorder:
         recorder.episode(written, split="train", step=1)
@@ -49,6 +54,14 @@ def test_an_episode_reads_back_as_it_was_written(tmp_path: Path) -> None:
     assert found.summary.components == written.components
     assert found.summary.advantages == (0.5, -0.5, 0.0)
     assert (found.summary.split, found.summary.step) == ("train", 1)
+    assert frames_of(found.episode) == ["f"]
+
+
+def test_a_turn_without_several_actions_is_recorded_as_before(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(scored("e"), split="train", step=1)
+    (recorded,) = json.loads(gzip.decompress(episode_file(tmp_path, "e").read_bytes()))["turns"]
+    assert "chunk" not in recorded
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
@@ -294,6 +307,10 @@ def test_a_pipe_in_place_of_a_file_is_refused_without_blocking(tmp_path: Path) -
         {"reply_top_ids": [[1]], "reply_top_logprobs": [[]]},
         {"reply_top_ids": [["a"]], "reply_top_logprobs": [[-1.0]]},
         {"reply_top_ids": [[1]] * 9, "reply_top_logprobs": [[-1.0]] * 9},
+        {"chunk": 1}, {"chunk": [1]}, {"chunk": [{"action": 1}]},
+        {"chunk": [{"action": nested(300), "reward": 1, "info": {}, "shown": "", "frames": []}]},
+        {"chunk": [{"action": 1, "reward": "1", "info": {}, "shown": "", "frames": []}]},
+        {"chunk": [{"action": 1, "reward": 1, "info": {}, "shown": "", "frames": [1]}]},
     ],
 )  # fmt: skip
 def test_an_episode_with_wrong_types_is_reported(tmp_path: Path, changes: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ import json
 import resource
 import signal
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import datasets
@@ -18,7 +19,7 @@ from agentrl.replay import tables_export
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.tables_export import to_arrow, to_dataset, write
 from agentrl.runs.annotations import star, write_note
-from agentrl.types import Outcome, ScoredEpisode
+from agentrl.types import ExecutedAction, Outcome, ScoredEpisode
 from tests.replay import packs
 from tests.replay.episodes import episode, scored, screen, turn
 from tests.viewer import runs
@@ -54,6 +55,18 @@ def test_turns_have_what_offline_learning_needs(run):
     assert {row["advantage"] for row in first} == {0.5}
     assert json.loads(first[0]["action"]) == [0.25, 0.5]
     assert first[0]["shown"] == "<image>Round 0 of 3."
+    assert first[0]["action_rewards"] == []
+
+
+def test_turns_with_several_actions_have_the_reward_of_each(tmp_path):
+    chunk = tuple(ExecutedAction(action=n, reward=n / 2, info={}, shown="") for n in (1, 2))
+    played = scored("e")
+    turns = (replace(played.episode.turns[0], action=[1, 2], chunk=chunk),)
+    with Recorder(tmp_path) as recorder:
+        changed = replace(played, episode=replace(played.episode, turns=turns))
+        recorder.episode(changed, split="train", step=1)
+    (row,) = to_arrow(replay.open(tmp_path), "turns").to_pylist()
+    assert (row["action"], row["action_rewards"]) == ("[1, 2]", [0.5, 1.0])
 
 
 def test_conversations_have_their_images(run):

@@ -8,6 +8,7 @@ from agentrl.config import RewardConfig
 from agentrl.errors import RewardError
 from agentrl.rewards import form, minigames, number_game, sokoban, tree_game
 from agentrl.rollout.rewards.scoring import RewardFunctions, env_reward
+from agentrl.types import ExecutedAction
 from tests.replay.episodes import episode, turn
 
 NEEDS = {
@@ -59,6 +60,15 @@ def test_similar_games_share_one_reward_function() -> None:
     played = episode("e", (turn(info={"changed": False}), turn(info={"changed": True})))
     assert form.effect(played) == [-1.0, 0.0]
     assert tree_game.format(played) == form.effect(played, cost=0.5) == [-0.5, 0.0]
+
+
+def test_each_action_of_a_turn_without_effect_costs() -> None:
+    chunk = tuple(
+        ExecutedAction(action=1, reward=0.0, info={"changed": changed}, shown="")
+        for changed in (False, True, False)
+    )
+    invalid = turn(parse_error="action 4 of 4: no action", chunk=chunk)
+    assert form.effect(episode("e", (turn(chunk=chunk), invalid)), cost=0.5) == [-1.0, -1.5]
 
 
 def test_on_a_running_clock_actions_without_effect_cost_nothing() -> None:

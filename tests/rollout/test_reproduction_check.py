@@ -10,6 +10,7 @@ from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.rollout.reproduction_check import first_difference
 from agentrl.runs.run_paths import episode_file
+from agentrl.types import ExecutedAction
 from tests.replay.episodes import episode, turn
 
 
@@ -23,6 +24,18 @@ def test_deterministic_environment_replays_identically(tmp_path, capsys):
     run = evaluated(tmp_path, "sokoban", "--episodes=4")
     assert agentrl(["rehearse", str(run)]) == 0
     assert "4 of 4 episodes were reproduced" in capsys.readouterr().out
+
+
+def test_an_episode_with_several_actions_per_reply_replays_identically(tmp_path, capsys):
+    # The board as an image, so that the screens between the actions are recorded too.
+    board = ("env.kwargs.observation=image", "env.max_actions_per_reply=4")
+    run = evaluated(tmp_path, "sokoban", "--episodes=3", *board)
+    played = replay.open(run)
+    turns = [turn for s in played.episodes() for turn in played.episode(s.id).episode.turns]
+    assert any(len(turn.chunk) > 1 for turn in turns)
+    assert all(played.frame(id) is not None for t in turns for one in t.chunk for id in one.frames)
+    assert agentrl(["rehearse", str(run)]) == 0
+    assert "3 of 3 episodes were reproduced" in capsys.readouterr().out
 
 
 def test_changed_environment_is_reported_with_turn_and_value(tmp_path, capsys):
@@ -48,17 +61,28 @@ def test_screens_of_a_phone_replay_identically(adb_server, tmp_path, capsys):
     assert "differs" in capsys.readouterr().out
 
 
+def executed(reward, *, round=1, shown="Go on.", frame="a"):
+    return ExecutedAction(
+        action=1, reward=reward, info={"round": round}, shown=shown, frames=(frame,)
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "turn_number", "what"),
     [
         ({"state_key": "t"}, 2, "state"), ({"shown": "<image>Stop."}, 2, "words"),
         ({"frames": ("b",)}, 2, "frames"), ({"action": [0.1, 0.5]}, 2, "action"),
         ({"env_reward": 0.0}, 2, "reward"), ({"info": {"round": 2}}, 2, "info['round']"),
+        ({"chunk": (executed(1.0), executed(0.0))}, 2, "reward of action 2"),
+        ({"chunk": (executed(1.0, round=2), executed(2.0))}, 2, "info['round'] after action 1"),
+        ({"chunk": (executed(1.0), executed(2.0, shown="Stop."))}, 2, "words after action 2"),
+        ({"chunk": (executed(1.0), executed(2.0, frame="b"))}, 2, "frames after action 2"),
         ({}, None, ""),
     ],
 )  # fmt: skip
 def test_the_first_difference_is_named(change, turn_number, what):
-    turns = (turn(frames=("a",)), turn(frames=("a",)))
+    chunk = (executed(1.0), executed(2.0))
+    turns = (turn(frames=("a",)), turn(frames=("a",), chunk=chunk))
     before = episode("e", turns=turns)
     found = first_difference(before, episode("e", turns=(turns[0], replace(turns[1], **change))))
     assert (found.turn, found.what) == (turn_number, what)

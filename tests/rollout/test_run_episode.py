@@ -3,6 +3,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from agentrl.actions.default_translator import SpaceTranslator
@@ -11,19 +12,21 @@ from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.environments.env_runner import EnvRunner
+from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
 from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.types import Outcome, TruncatedBy
-from tests.rollout.games import Player
+from tests.rollout.games import Countdown, Player
 
 TICKET = EpisodeRequest(split="train", step=3, group=1, member=2, seed=6)
 
 
-async def play_countdown(max_turns=20, deadline_s=30.0, player=None, **kwargs):
+async def play_countdown(max_turns=20, deadline_s=30.0, player=None, most=1, **kwargs):
     config = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs=kwargs,
         translator_kwargs={"names": ["down", "up"]},
+        max_actions_per_reply=most,
     )
     runner = EnvRunner(resolve_env(config), None)
     try:
@@ -66,6 +69,95 @@ async def test_invalid_reply_costs_a_turn_but_not_the_episode():
     assert len(bad) == 7
     assert all(t.action is None and t.env_reward == 0 for t in bad)
     assert "exactly one" in bad[0].parse_error
+
+
+class Chunks:
+    """Plays the given replies, each a line of actions."""
+
+    def __init__(self, *lines):
+        self.lines = iter(lines)
+
+    def reply(self, info, rng):
+        return "".join(f"<action>{word}</action>" for word in next(self.lines).split())
+
+
+async def test_actions_of_a_reply_are_executed_until_one_is_invalid_or_the_episode_ends():
+    player = Chunks("up down", "up jump up", "up up down up", "up up up")
+    episode = await play_countdown(player=player, most=3)
+    assert episode.outcome is Outcome.TERMINATED
+    first, second, rejected, last = episode.turns
+    assert [turn.action for turn in episode.turns] == [[1, 0], [1], None, [1, 1]]
+    assert [turn.env_reward for turn in episode.turns] == [1.0, 1.0, 0.0, 2.0]
+    assert [turn.state_key for turn in episode.turns] == ["6/5", "6/3", "6/2", "6/2"]
+    assert [(one.action, one.reward) for one in first.chunk] == [(1, 1.0), (0, 0.0)]
+    assert [one.shown for one in first.chunk] == ["4 left", "3 left"]
+    assert first.parse_error is last.parse_error is None
+    assert second.parse_error.startswith("action 2 of 3: 'jump' is not an action")
+    assert "4 actions in the reply; at most 3 are allowed" in rejected.parse_error
+    assert rejected.chunk == ()
+    assert [info["left"] for info in last.infos] == [1, 0]
+    assert last.info is last.chunk[-1].info
+    assert "You may give up to 3 actions" in episode.instructions
+    assert "<action>...</action>" in episode.instructions
+
+
+async def test_with_one_action_per_reply_a_turn_has_no_chunk():
+    episode = await play_countdown(player=Chunks(*["up"] * 5))
+    assert [(turn.action, turn.chunk) for turn in episode.turns] == [(1, ())] * 5
+    assert "You may give" not in episode.instructions
+
+
+async def test_a_failure_in_the_middle_of_a_chunk_voids_the_episode():
+    episode = await play_countdown(player=Chunks("up", "up up up"), most=3, fault="raise")
+    assert episode.outcome is Outcome.ENV_ERROR
+    assert len(episode.turns) == 1
+
+
+async def test_a_turn_takes_the_time_of_all_its_actions():
+    kwargs = {"pause_s": 0.01, "every": 1}
+    episode = await play_countdown(player=Chunks("up up up up up"), most=5, **kwargs)
+    assert episode.turns[0].timings["act"] > 0.05
+
+
+async def test_a_chunk_stops_when_another_app_comes_to_the_front(monkeypatch):
+    step = Countdown.step
+
+    def left_behind(game, action):
+        *parts, info = step(game, action)
+        guard = {"guard": {"no_frame": True}} if game.left == 3 else {}
+        return *parts, {**info, **guard}
+
+    monkeypatch.setattr(Countdown, "step", left_behind)
+    episode = await play_countdown(player=Chunks("up up up up", "up up up"), most=4)
+    assert [turn.action for turn in episode.turns] == [[1, 1], [1, 1, 1]]
+    assert [one.shown for one in episode.turns[0].chunk] == ["4 left", ""]
+
+
+async def test_random_players_use_all_numbers_of_actions():
+    config = EnvConfig(id="FrozenLake-v1", max_actions_per_reply=3)
+    player, rng = load_player(resolve_env(config), "random"), np.random.default_rng(0)
+    counts = {player.reply({}, rng).count("<action>") for _ in range(50)}
+    assert counts == {1, 2, 3}
+    assert player.reply({"action_mask": np.array([0, 1, 0, 0])}, rng) == "<action>1</action>"
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"id": "QA-v0"}, r"the translator of QA-v0 writes one action per reply"),
+        ({"id": "NumberGame-v0", "dialect": "ui-tars"}, "the dialect ui-tars writes one action"),
+    ],
+)
+def test_a_format_with_one_action_per_reply_is_rejected_in_advance(config, said):
+    with pytest.raises(ConfigError, match=rf"env\.max_actions_per_reply=2: {said}"):
+        open_translator(resolve_env(EnvConfig(max_actions_per_reply=2, **config)))
+
+
+def test_the_tag_of_an_action_does_not_end_a_reply_with_several():
+    config = EnvConfig(id="NumberGame-v0", dialect="qwen3-vl-mobile-use")
+    assert resolve_env(config).stop_texts == ("</tool_call>",)
+    config.max_actions_per_reply = 2
+    assert resolve_env(config).stop_texts == ()
 
 
 async def test_a_translator_that_fails_without_an_action_voids_the_episode(monkeypatch):

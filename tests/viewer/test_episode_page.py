@@ -9,7 +9,7 @@ from agentrl.cli import run as agentrl
 from agentrl.replay.pruning import Pruner
 from agentrl.replay.recorder import Recorder
 from agentrl.runs.run_paths import episode_file
-from agentrl.types import ScoredEpisode
+from agentrl.types import ExecutedAction, ScoredEpisode
 from tests.replay import packs
 from tests.replay.aging import age
 from tests.replay.episodes import episode, turn
@@ -341,3 +341,26 @@ def test_the_turns_are_a_conversation_and_neighbors_are_a_key_away(small, open_p
     expect(page.get_by_role("heading", level=1)).to_have_text("train-00001-g000-m01")
     page.get_by_role("link", name="previous").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("train-00001-g000-m00")
+
+
+def test_several_actions_of_a_turn_are_shown_with_their_rewards_and_boards(
+    serve, open_page, tmp_path
+):
+    chunk = tuple(
+        ExecutedAction(action=n, reward=n / 4, info={}, shown=f"{BOARD}\n{n}") for n in (1, 2, 3)
+    )
+    with Recorder(tmp_path / "run") as recorder:
+        played = turn(frames=(), shown=BOARD, action=[1, 2, 3], chunk=chunk)
+        made = episode("train-00001-g000-m00", (played,), final_frames=(), final_shown="the end")
+        scored = ScoredEpisode(episode=made, components={"outcome": (1.0,)}, rewards=(1.0,))
+        recorder.episode(scored, split="train", step=1)
+    served = serve(tmp_path / "run")
+    page = open_page(f"{served.url}/episodes/train-00001-g000-m00?both=1")
+    expect(page.locator(".conversation .facts dt").first).to_have_text("action 1")
+    expect(page.locator(".conversation .facts dd").nth(2)).to_have_text("3, +0.75")
+    sides = page.locator(".stage .side")
+    expect(sides.locator("> p.faint")).to_have_text(
+        ["before", "after action 1", "after action 2", "after"]
+    )
+    expect(sides.nth(2)).to_contain_text("2")
+    expect(sides.last).to_contain_text("the end")

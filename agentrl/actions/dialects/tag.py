@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from agentrl.actions.action_calls import ActionSet
+from agentrl.actions.action_calls import TAGS, ActionSet
 from agentrl.actions.dialect import ActionTypes, Dialect, Screen, Size
 from agentrl.actions.screen_action_syntax import ACTION_FORMS, ActionSyntax
 from agentrl.actions.screen_actions import ScreenAction, Tap
@@ -23,6 +23,7 @@ class Tag(Dialect):
 
     says: ClassVar[tuple[type[Any], ...]] = tuple(ACTION_FORMS)
     style: ClassVar[str] = "tag"
+    action_tag: ClassVar[str | None] = TAGS["tag"]
 
     def __init__(self, positions: str = "unit", outside: str = "refuse") -> None:
         # Build a syntax to check both arguments.

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from agentrl.actions.action_calls import TAGS
 from agentrl.actions.dialects.tag import Tag
 
 
@@ -9,3 +10,4 @@ class Tool(Tag):
     """The calls of the `tag` dialect, as JSON objects in `<tool_call>` tags."""
 
     style: ClassVar[str] = "tool"
+    action_tag: ClassVar[str | None] = TAGS["tool"]

@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 
+from agentrl.actions.action_chunks import read_actions
 from agentrl.actions.player import scripted_reply
 from agentrl.check.environments.side_effects import FirstInstance
 from agentrl.check.finding import Finding, note, ok, wrong
@@ -297,7 +298,7 @@ def check_replies(config: EnvConfig) -> Finding:
     for reply in _fuzz(known, rng):
         started = time.perf_counter()
         try:
-            action = translator.to_action(reply)
+            found = read_actions(translator, reply, config.max_actions_per_reply)
         except ActionError:
             continue
         except Exception as error:
@@ -308,12 +309,13 @@ def check_replies(config: EnvConfig) -> Finding:
             )
         finally:
             worst = max(worst, time.perf_counter() - started)
-        if not is_action(space, action):
-            text = f"{quoted(reply, 60)} became {action!r}"
-            return wrong("replies", text, f"actions must be in {space}")
+        for action in found:
+            if not is_action(space, action):
+                text = f"{quoted(reply, 60)} became {action!r}"
+                return wrong("replies", text, f"actions must be in {space}")
+            if isinstance(space, gymnasium.spaces.Box) and not isinstance(action, np.ndarray):
+                loose = action
         actions += 1
-        if isinstance(space, gymnasium.spaces.Box) and not isinstance(action, np.ndarray):
-            loose = action
     if loose is not None:
         return note(
             "replies",
@@ -423,16 +425,17 @@ def check_player(config: EnvConfig, name: str, budget_s: float = math.inf) -> Fi
                 return note(what, text, "raise --deadline to play the whole episode")
             reply = scripted_reply(player, observation, info, rng)
             try:
-                action = translator.to_action(reply)
+                actions = read_actions(translator, reply, config.max_actions_per_reply)
             except ActionError as error:
                 text = f"replied {quoted(reply, 60)}: {error}"
                 return wrong(what, text, "reply in the translator's format")
-            observation, reward, terminated, truncated, info = env.step(action)
-            total += float(reward)
-            if not math.isfinite(total):
-                return wrong(what, f"reward {reward} at step {step}", "rewards must be finite")
-            if terminated or truncated:
-                return ok(what, f"{step} steps, return {total:g}")
+            for action in actions:
+                observation, reward, terminated, truncated, info = env.step(action)
+                total += float(reward)
+                if not math.isfinite(total):
+                    return wrong(what, f"reward {reward} at step {step}", "rewards must be finite")
+                if terminated or truncated:
+                    return ok(what, f"{step} steps, return {total:g}")
     return note(
         what,
         f"its episode exceeds env.max_turns={config.max_turns}, return {total:g}",

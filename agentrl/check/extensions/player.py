@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.actions.action_chunks import read_actions
 from agentrl.actions.player import scripted_reply
 from agentrl.check.environments import checks as env_checks
 from agentrl.check.extension_catalog import reference
@@ -65,8 +66,8 @@ def _replies(config: EnvConfig) -> list[str]:
         observation, info = env.reset(seed=SEED)
         for _ in range(_STEPS):
             replies.append(scripted_reply(player, observation, info, rng))
-            action = translator.to_action(replies[-1])
-            observation, _, terminated, truncated, info = env.step(action)
-            if terminated or truncated:
-                break
+            for action in read_actions(translator, replies[-1], config.max_actions_per_reply):
+                observation, _, terminated, truncated, info = env.step(action)
+                if terminated or truncated:
+                    return replies
     return replies

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.actions.action_chunks import read_actions
 from agentrl.check.environments import checks as env_checks
 from agentrl.check.extension_catalog import reference
 from agentrl.check.extensions.env import env_config_from
@@ -64,10 +65,10 @@ def _check_players(config: EnvConfig) -> None:
     translator = open_translator(resolve_env(config))
     space, replies = env_checks.space_and_replies(config, np.random.default_rng(SEED))
     for reply in replies:
-        action = translator.to_action(reply)
-        assert env_checks.is_action(space, action), (
-            f"to_action({reply[:60]!r}) is {action!r}, not in {space}"
-        )
+        for action in read_actions(translator, reply, config.max_actions_per_reply):
+            assert env_checks.is_action(space, action), (
+                f"to_action({reply[:60]!r}) is {action!r}, not in {space}"
+            )
 
 
 def _check_no_action(config: EnvConfig) -> None:
@@ -82,9 +83,10 @@ def _check_no_action(config: EnvConfig) -> None:
 def _check_memory(config: EnvConfig) -> None:
     translator, other = open_translator(resolve_env(config)), open_translator(resolve_env(config))
     _, replies = env_checks.space_and_replies(config, np.random.default_rng(SEED))
+    most = config.max_actions_per_reply
     for reply in replies:
-        first = translator.to_action(reply)
-        assert equal_values(first, translator.to_action(reply)), (
-            f"{reply[:60]!r} changes its meaning"
-        )
-        assert equal_values(first, other.to_action(reply)), f"{reply[:60]!r} differs by instance"
+        first = read_actions(translator, reply, most)
+        again = read_actions(translator, reply, most)
+        assert equal_values(first, again), f"{reply[:60]!r} changes its meaning"
+        elsewhere = read_actions(other, reply, most)
+        assert equal_values(first, elsewhere), f"{reply[:60]!r} differs by instance"

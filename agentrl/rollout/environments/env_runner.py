@@ -9,13 +9,14 @@ import faulthandler
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import PIL.Image
 
+from agentrl.actions.action_chunks import parse_actions
 from agentrl.actions.screen_actions import Done
 from agentrl.data.observations import is_within, observation_problem
 from agentrl.errors import (
@@ -36,7 +37,7 @@ from agentrl.rollout.environments.prompt_messages import (
 from agentrl.rollout.environments.resolved_env import ResolvedEnv, close_env
 from agentrl.rollout.user_code_guard import remember_streams, reopen_closed_streams
 from agentrl.text.formatting import pluralize, quoted
-from agentrl.types import Image, Message, Observation, finite
+from agentrl.types import ExecutedAction, Image, Message, Observation, finite
 from agentrl.worker_thread import Worker
 
 log = logging.getLogger(__name__)
@@ -70,10 +71,15 @@ class ActionResult:
     """Effect of one reply."""
 
     action: Any
+    """The executed action, or the list of executed actions if a reply may have several; None if
+    the reply contains no valid action."""
     unreadable: str | None
-    """Why the reply contains no valid action; None if it contains one."""
+    """Why the reply, or one of its actions, is invalid; None if it is valid."""
     after: StepResult | None
-    """The result of the step; None if no action was taken."""
+    """The result of the last step, with the rewards and timings of all steps; None if no action was
+    taken."""
+    chunk: tuple[ExecutedAction, ...] = ()
+    """The executed actions if a reply may have several; see `Turn.chunk`."""
 
 
 _BUILTIN = frozenset((bool, int, float, str, type(None)))
@@ -174,7 +180,7 @@ class EnvRunner:
         host: str | None = None,
     ) -> None:
         self.translator = open_translator(env, resize_of)
-        self.instructions = instructions_for(env.settings.prompt, self.translator)
+        self.instructions = instructions_for(env.settings, self.translator)
         self.id, self.device, self.host = env.id, device, host
         self._device_kwargs = {} if lease is None else {"device": lease}
         self._make = make or env.make
@@ -203,7 +209,7 @@ class EnvRunner:
         return await self._worker.call(self._with_open_streams, self._reset, seed)
 
     async def act(self, reply: str, *, is_last: bool = False) -> "ActionResult":
-        """Take a reply's action, or the translator's `no_action` if the reply contains none.
+        """Take a reply's actions, or the translator's `no_action` if the reply contains none.
 
         Raises:
             DeviceError: the phone failed.
@@ -243,7 +249,7 @@ class EnvRunner:
             self._check_nothing_is_lost(info)
             self._turn = 0
             if hasattr(self.translator, "system_message"):
-                system = instructions_for(self._config.prompt, self.translator, info)
+                system = instructions_for(self._config, self.translator, info)
                 self._system = None if system == self.instructions else system
             self._preceding = preceding_for(self.translator, info)
             return self._step_result(observation, info)
@@ -268,22 +274,50 @@ class EnvRunner:
                 )
 
     def _act(self, reply: str, is_last: bool) -> "ActionResult":
-        unreadable = None
-        try:
-            with boundary(EnvError, f"the translator's to_action({quoted(reply, 80)})"):
-                action = self.translator.to_action(reply)
-        except ActionError as error:
-            unreadable = message_of(error)
+        with boundary(EnvError, f"the translator's to_action({quoted(reply, 80)})"):
+            parsed = parse_actions(self.translator, reply, self._config.max_actions_per_reply)
+        action: Any = None
+        chunk: tuple[ExecutedAction, ...] = ()
+        if not parsed.actions:
             with boundary(EnvError, "the translator's no_action()"):
-                action = self.translator.no_action()
-        after = None if action is None else self._step(action)
+                instead = self.translator.no_action()
+            after = None if instead is None else self._step(instead)
+        elif self._config.max_actions_per_reply == 1:
+            (action,) = parsed.actions
+            after = None if action is None else self._step(action)
+        else:
+            chunk, after = self._step_chunk(parsed.actions)
+            action = [one.action for one in chunk]
         has_ended = after is not None and (after.terminated or after.truncated)
         # Compose the next message in the same call of the thread, which is cheaper.
         if not is_last and not has_ended and self._shown is not None:
             # `message` composes it again, and raises the error.
             with contextlib.suppress(EnvError):
                 self._composed = self._shown, self._message(self._shown)
-        return ActionResult(action=action, unreadable=unreadable, after=after)
+        return ActionResult(action=action, unreadable=parsed.error, after=after, chunk=chunk)
+
+    def _step_chunk(self, actions: Sequence[Any]) -> tuple[tuple[ExecutedAction, ...], StepResult]:
+        """Execute actions until the episode ends or another app comes to the foreground.
+
+        Returns:
+            The executed actions, and the last step's result with the rewards and timings of all.
+        """
+        chunk: list[ExecutedAction] = []
+        timings: dict[str, float] = {}
+        for action in actions:
+            step = self._step(action)
+            shown = "" if step.hidden else step.observation.text
+            executed = ExecutedAction(
+                action=action, reward=step.reward, info=step.info, shown=shown, frames=step.frames
+            )
+            chunk.append(executed)
+            for name, seconds in step.timings.items():
+                timings[name] = timings.get(name, 0.0) + seconds
+            # The remaining actions were meant for the app, not for what is in front of it now.
+            if step.terminated or step.truncated or step.hidden:
+                break
+        reward = sum(one.reward for one in chunk)
+        return tuple(chunk), replace(step, reward=reward, timings=timings)
 
     def _step(self, action: Any) -> StepResult:
         # Only built for errors: formatting an array takes longer than a step.
@@ -377,9 +411,7 @@ class EnvRunner:
 
     def _message(self, observation: Observation) -> Message:
         with boundary(EnvError, "the translator's message"):
-            message = compose_message(
-                self._config.prompt, self.translator, observation, self._preceding
-            )
+            message = compose_message(self._config, self.translator, observation, self._preceding)
         if message.system is None and self._system is not None:
             return replace(message, system=self._system)
         return message

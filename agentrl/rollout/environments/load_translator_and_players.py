@@ -9,6 +9,7 @@ from threading import Thread
 from typing import Any
 
 from agentrl import user_code
+from agentrl.actions.action_chunks import action_tag_of
 from agentrl.actions.dialect import Dialect, Resize, open_dialect
 from agentrl.actions.player import Player
 from agentrl.actions.translator import Translator
@@ -38,13 +39,23 @@ def open_translator(env: ResolvedEnv, resize_of: ResizeOf | None = None) -> Tran
 
     Raises:
         ConfigError: the dialect does not exist, the environment's sections contradict each other,
-            or the translator rejects its arguments or does not support dialects.
+            or the translator rejects its arguments, or does not support dialects or several actions
+            per reply.
     """
     given = {**env.shared(env.settings.kwargs), **env.settings.translator_kwargs}
     given = {**_interface_for(user_code.load(env.registration.translator), env), **given}
     with env.named_keys():
         translator = translator_for(env.registration, given)
     _set_dialect(translator, env.settings, resize_of, f"the translator of {env.id}")
+    most = env.settings.max_actions_per_reply
+    if most > 1 and action_tag_of(translator) is None:
+        what = f"the translator of {env.id}"
+        if env.settings.dialect is not None:
+            what = f"the dialect {env.settings.dialect}"
+        raise ConfigError(
+            f"env.max_actions_per_reply={most}: {what} writes one action per reply (it has no "
+            "action_tag); remove env.max_actions_per_reply"
+        )
     return translator
 
 
@@ -103,6 +114,7 @@ def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) 
                 )
     given = {
         **_interface_for(cls, env),
+        "max_actions_per_reply": settings.max_actions_per_reply,
         **settings.kwargs,
         **settings.translator_kwargs,
         **settings.player_kwargs,

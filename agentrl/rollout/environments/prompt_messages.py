@@ -4,16 +4,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agentrl.actions.action_chunks import action_tag_of, describe_chunks
 from agentrl.actions.translator import Translator
+from agentrl.config import EnvConfig
 from agentrl.data.prompt_templates import render_instructions
 from agentrl.errors import ConfigError, EnvError, boundary
 from agentrl.types import Message, Observation, give_images
 
 
 def instructions_for(
-    prompt: str | None, translator: Translator, reset_info: Mapping[str, Any] | None = None
+    settings: EnvConfig, translator: Translator, reset_info: Mapping[str, Any] | None = None
 ) -> str:
     """Return the instructions of an episode, inside the job's prompt template if it has one.
+
+    They say how many actions a reply may have, unless it is one or the translator gives none.
 
     Raises:
         ConfigError: the translator fails, or the prompt does not exist or cannot be rendered.
@@ -21,7 +25,14 @@ def instructions_for(
     own = None if reset_info is None else getattr(translator, "system_message", None)
     with boundary(ConfigError, "env.translator_kwargs: instructions() failed"):
         instructions = translator.instructions() if own is None else own(reset_info)
-    return render_instructions(prompt, instructions)
+    return _rendered(settings, translator, instructions)
+
+
+def _rendered(settings: EnvConfig, translator: Translator, instructions: str) -> str:
+    most, tag = settings.max_actions_per_reply, action_tag_of(translator)
+    if most > 1 and tag is not None and instructions:
+        instructions = f"{instructions} {describe_chunks(tag, most)}"
+    return render_instructions(settings.prompt, instructions)
 
 
 def preceding_for(translator: Translator, reset_info: Mapping[str, Any]) -> tuple[Message, ...]:
@@ -46,7 +57,7 @@ def preceding_for(translator: Translator, reset_info: Mapping[str, Any]) -> tupl
 
 
 def compose_message(
-    prompt: str | None,
+    settings: EnvConfig,
     translator: Translator,
     observation: Observation,
     preceding: Sequence[Message] = (),
@@ -57,6 +68,5 @@ def compose_message(
         observation = replace(observation, images=images)
     message = translator.to_message(observation)
     if message.system is not None:
-        system = render_instructions(prompt, message.system)
-        message = replace(message, system=system)
+        message = replace(message, system=_rendered(settings, translator, message.system))
     return replace(message, preceding=tuple(preceding)) if preceding else message

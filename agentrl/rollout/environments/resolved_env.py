@@ -81,9 +81,13 @@ class ResolvedEnv:
 
     @cached_property
     def stop_texts(self) -> tuple[str, ...]:
-        """Stop strings of the configured dialect."""
-        dialect = self.settings.dialect
-        return () if dialect is None else tuple(DIALECT.resolve(dialect).stop)
+        """Stop strings of the configured dialect, except one that ends each of several actions."""
+        settings = self.settings
+        if settings.dialect is None:
+            return ()
+        dialect = DIALECT.resolve(settings.dialect)
+        ends_action = f"</{dialect.action_tag}>" if settings.max_actions_per_reply > 1 else None
+        return tuple(stop for stop in dialect.stop if stop != ends_action)
 
     @property
     def eval_note(self) -> str:

@@ -172,10 +172,17 @@ class RewardPool:
                         )  # fmt: skip
             return kept
 
+        def plain_action(action: Any) -> Any:
+            return plain({"action": action}).get("action")
+
         turns = []
         for turn in episode.turns:
-            action = plain({"action": turn.action}).get("action")
-            turns.append(replace(turn, info=plain(turn.info), action=action))
+            chunk = tuple(
+                replace(one, info=plain(one.info), action=plain_action(one.action))
+                for one in turn.chunk
+            )
+            info, action = plain(turn.info), plain_action(turn.action)
+            turns.append(replace(turn, info=info, action=action, chunk=chunk))
         return replace(episode, turns=tuple(turns), reset_info=plain(episode.reset_info))
 
 

@@ -54,9 +54,7 @@ def rerender_demonstrations(
     translator = open_translator(env) if writer is None else writer.translator
     demonstrations: list[Demonstration] = []
     for selected in chosen:
-        instructions = instructions_for(
-            env.settings.prompt, translator, selected.episode.reset_info
-        )
+        instructions = instructions_for(env.settings, translator, selected.episode.reset_info)
         conversation = Conversation(encoder, instructions, env.history)
         turns: list[Turn] = []
         if writer is not None:

@@ -208,12 +208,15 @@ class DemonstrationFilter:
         if (why := _skip_reason(run, episode)) is not None:
             return why
         if self._env.settings.dialect is None:
-            said = convert_replies(self._translator, episode, by_human=summary.label == _HUMAN)
+            said = convert_replies(
+                self._translator,
+                episode,
+                by_human=summary.label == _HUMAN,
+                most=self._env.settings.max_actions_per_reply,
+            )
         else:  # replies are rewritten later, along with their screens
             said = [turn.reply for turn in episode.turns]
-        instructions = instructions_for(
-            self._env.settings.prompt, self._translator, episode.reset_info
-        )
+        instructions = instructions_for(self._env.settings, self._translator, episode.reset_info)
         return SelectedEpisode(
             run=run,
             episode=replace(episode, turns=tuple(map(_without_tokens, episode.turns))),

@@ -4,6 +4,7 @@ import contextlib
 import re
 from typing import Any
 
+from agentrl.actions.action_chunks import join_actions, read_actions
 from agentrl.actions.dialect import Dialect, Resize
 from agentrl.errors import ActionError, ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
@@ -33,7 +34,7 @@ class DialectRewriter:
         def resize_of(dialect: Dialect) -> Resize:
             return encoder.seen_size
 
-        self._settings = env.settings
+        self._settings, self._most = env.settings, env.settings.max_actions_per_reply
         self.translator: Any = open_translator(env, resize_of)
         self._reader: Any = open_translator(env, resize_of)
         """Translator that only parses recorded replies; `translator` keeps the episode's state."""
@@ -63,24 +64,33 @@ class DialectRewriter:
             self._reader.see(message.images)
         text = "" if message.images else without_placeholders(message.text)
         shown = Observation(images=message.images, text=text)
-        written = compose_message(self._settings.prompt, self.translator, shown)
+        written = compose_message(self._settings, self.translator, shown)
         reply = turn.reply
-        if turn.parse_error is None and not self._means(reply, turn.action):
+        if turn.parse_error is None and not self._means(reply, turn):
             try:
-                reply = self.translator.to_reply(turn.action, _thought_in(reply))
+                reply = self._written(turn)
             except ActionError as error:
                 raise ConfigError(
                     f"warm_start.recorded: the dialect {self._settings.dialect} cannot express the "
                     f"recorded action {quoted(turn.action)}: {error}"
                 ) from error
         with contextlib.suppress(ActionError):
-            self.translator.to_action(reply)  # the next prompt may list it
+            read_actions(self.translator, reply, self._most)  # the next prompt may list them
         return written, reply
 
-    def _means(self, reply: str, action: Any) -> bool:
-        """Return whether a recorded reply already means its action in this dialect."""
+    def _written(self, turn: Turn) -> str:
+        """Write the reply for a turn's actions, with its reasoning before the first."""
+        if len(turn.actions) > self._most:
+            raise ActionError(f"env.max_actions_per_reply={self._most} is too low")
+        first, *others = turn.actions
+        replies = [self.translator.to_reply(first, _thought_in(turn.reply))]
+        return join_actions(replies + [self.translator.to_reply(action) for action in others])
+
+    def _means(self, reply: str, turn: Turn) -> bool:
+        """Return whether a recorded reply already means its actions in this dialect."""
         try:
-            return bool(to_plain(self._reader.to_action(reply)) == action)
+            actions = to_plain(read_actions(self._reader, reply, self._most))
+            return bool(actions[: len(turn.actions)] == list(turn.actions))
         except ActionError:
             return False
 

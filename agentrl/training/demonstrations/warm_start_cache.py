@@ -67,7 +67,7 @@ def cache_folder(
         "devices": [devices.tempo, devices.effect_delay_ms, devices.size],
         "files": [_files_digest(one, model, warm) for one in environments],
         "instructions": [
-            instructions_for(one.settings.prompt, open_translator(one)) for one in environments
+            instructions_for(one.settings, open_translator(one)) for one in environments
         ],
         "recorded": demonstrations_digest(recorded),
     }

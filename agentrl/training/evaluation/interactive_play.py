@@ -347,7 +347,7 @@ class _Games:
         # Use a separate translator, because the episode's translator keeps episode state.
         reader = open_translator(self._env, rollouts.engines.resize_of)
         return HumanPolicy(
-            _reader(reader, interface),
+            _reader(reader, interface, self._env.settings.max_actions_per_reply),
             _shown_to_both(reader, self._show_message),
             undone[:-1],
             undone[-1].seen if undone else "",
@@ -447,13 +447,15 @@ def _shown_to_both(
     return show_both
 
 
-def _reader(translator: Translator, interface: PlayInterface) -> Callable[[], str | None]:
+def _reader(
+    translator: Translator, interface: PlayInterface, most: int
+) -> Callable[[], str | None]:
     """Return a function that asks for input until it is a valid action; tags are optional."""
 
     def ask() -> str | None:
         while (said := interface.read_input()) is not None:
             try:
-                return parse_typed(translator, said)
+                return parse_typed(translator, said, most)
             except ActionError as error:
                 interface.show_error(str(error))
         return None

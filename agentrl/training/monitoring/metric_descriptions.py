@@ -124,6 +124,7 @@ METRICS: tuple[MetricDescription, ...] = (
         ("rollout/dropped_groups", "count", "groups without a learning signal that were replaced by new groups (dynamic sampling)"),
         ("rollout/state_match_fraction", "fraction", "turns that share their state with another turn of the group; only with state keys (`env.state_key`)"),
         ("rollout/tokens_per_turn", "tokens", "mean reply length"),
+        ("rollout/actions_per_turn", "actions", "mean number of executed actions; only with `env.max_actions_per_reply` above 1"),
         ("rollout/repetition", "fraction", "4-grams that occur earlier in the same reply"),
         ("rollout/workers", "count", "rollout workers available"),
         ("rollout/replaced_workers", "count", "rollout workers replaced so far"),

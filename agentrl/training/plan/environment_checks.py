@@ -56,7 +56,7 @@ def _check_environment(task: PlayTask, players: Iterable[str]) -> None:
             evaluation.episodes,
             held_out,
         )
-    instructions_for(env.settings.prompt, open_translator(env))
+    instructions_for(env.settings, open_translator(env))
     history_of(env.settings)
     for name in players:
         load_player(env, name)

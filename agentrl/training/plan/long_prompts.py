@@ -103,12 +103,11 @@ def _measured(model: ModelConfig, env: ResolvedEnv, folder: Path) -> Iterator[_P
     if not hasattr(env.entry_point, "first_observations"):
         return
     encoder, translator = open_encoder(model, folder), open_translator(env)
-    prompt_file = env.settings.prompt
     for first in env.first_observations():
-        instructions = instructions_for(prompt_file, translator, first.info)
+        instructions = instructions_for(env.settings, translator, first.info)
         shown = translator.to_observation(first.observation, first.info)
         message = compose_message(
-            prompt_file, translator, shown, preceding_for(translator, first.info)
+            env.settings, translator, shown, preceding_for(translator, first.info)
         )
         prompt = Conversation(encoder, instructions).observe(message)
         yield _PromptLength(row=first.row, name=first.name, tokens=len(prompt.token_ids))

@@ -19,7 +19,7 @@ from agentrl.training.evaluation.held_out import mean_metrics
 from agentrl.training.monitoring.training_health import repetition_share
 from agentrl.training.sampling.task_pool import GroupTask
 from agentrl.training.sampling.task_sampler import PlayedTask, TaskSampler, chosen_tasks
-from agentrl.types import ScoredEpisode
+from agentrl.types import ScoredEpisode, Turn
 
 T = TypeVar("T")
 ShowProgress = Callable[[int, str], AbstractAsyncContextManager[None]]
@@ -58,6 +58,7 @@ class StepEpisodes:
             "rollout/turns_per_s": len(turns) / self.seconds,
             "rollout/tokens_per_s": tokens / self.seconds,
             "rollout/episodes_per_s": len(episodes) / self.seconds,
+            **_chunk_metrics(turns),
             **self._metrics_by_environment(),
         }
 
@@ -70,6 +71,13 @@ class StepEpisodes:
             own = {"groups": float(len(groups)), **own}
             metrics |= {f"env/{name}/{key}": value for key, value in own.items()}
         return metrics
+
+
+def _chunk_metrics(turns: Sequence[Turn]) -> dict[str, float]:
+    """Return the mean number of executed actions if a reply may have several."""
+    if not any(turn.chunk for turn in turns):
+        return {}
+    return {"rollout/actions_per_turn": sum(len(turn.chunk) for turn in turns) / len(turns)}
 
 
 class StepCollector:

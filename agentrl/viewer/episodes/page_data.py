@@ -9,7 +9,7 @@ from typing import Any
 from agentrl.confidence_intervals import student_estimate
 from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
 from agentrl.replay import RecordedEpisode, Run, Summary
-from agentrl.replay.touch_positions import touch_of
+from agentrl.replay.touch_positions import touch_of, touch_of_action
 from agentrl.runs.episode_summary import Filter, at, void_causes
 from agentrl.types import Episode, Turn, transcript_of
 
@@ -111,6 +111,7 @@ def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
         "mark": None if mark is None else asdict(mark),
         "reply": shortened(turn.reply),
         "action": rounded(turn.action),
+        "chunk": _chunk(turn),
         "parse_error": turn.parse_error,
         "reward": at(summary.rewards, number),
         "advantage": at(summary.advantages, number),
@@ -124,6 +125,21 @@ def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
         "timings": dict(turn.timings),
         "info": turn.info,
     }
+
+
+def _chunk(turn: Turn) -> list[dict[str, Any]]:
+    """Return the results of a turn's actions; each has the touch of the action after it."""
+    after = [touch_of_action(one.action) for one in turn.chunk[1:]]
+    return [
+        {
+            "action": rounded(one.action),
+            "reward": one.reward,
+            "shown": shortened(one.shown),
+            "frames": list(one.frames),
+            "mark": None if mark is None else asdict(mark),
+        }
+        for one, mark in zip(turn.chunk, (*after, None), strict=True)
+    ]
 
 
 def group(run: Run, name: str) -> dict[str, Any]:

@@ -78,6 +78,15 @@ def _turn(recorded: RecordedEpisode, number: int, pictures: EmbeddedFrames) -> M
         "shown": _shortened(without_placeholders(turn.shown)),
         "reply": _shortened(turn.reply),
         "action": None if turn.action is None else _shortened(json.dumps(rounded(turn.action))),
+        "chunk": [
+            {
+                "screens": [pictures.uri(frame) for frame in one.frames],
+                "shown": _shortened(one.shown),
+                "action": _shortened(json.dumps(rounded(one.action))),
+                "reward": one.reward,
+            }
+            for one in turn.chunk
+        ],
         "parse_error": turn.parse_error and _shortened(turn.parse_error),
         "reward": at(summary.rewards, number),
         "advantage": at(summary.advantages, number),

@@ -1,9 +1,10 @@
 """Render an episode as an animation, video or contact sheet: screens with replies below."""
 
 import io
+import itertools
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +14,7 @@ from PIL import ImageDraw, ImageFont
 from agentrl import extras
 from agentrl.errors import ConfigError
 from agentrl.replay import RecordedEpisode, Run
-from agentrl.replay.touch_positions import TouchPosition, touch_of
+from agentrl.replay.touch_positions import TouchPosition, touch_of, touch_of_action
 from agentrl.runs.episode_summary import at
 from agentrl.text.formatting import format_signed, printable
 from agentrl.types import Image, without_placeholders
@@ -107,13 +108,14 @@ def mp4(run: Run, recorded: RecordedEpisode) -> bytes:
 
 
 def _pictures(run: Run, recorded: RecordedEpisode, suffix: str) -> Iterator[Pillow.Image]:
-    count = len(recorded.episode.turns) + 1
+    painter = TurnPainter(run, recorded, _WIDTHS[suffix])
+    count = len(painter.shots)
     if count > _MAX_IMAGES:
         raise ConfigError(
             f"{recorded.summary.id} has {count} screens, but a file has at most {_MAX_IMAGES}; "
             "export the episode as .html instead"
         )
-    return TurnPainter(run, recorded, _WIDTHS[suffix]).pictures()
+    return painter.pictures()
 
 
 def _hold_last(pictures: Iterator[Pillow.Image]) -> Iterator[Pillow.Image]:
@@ -138,19 +140,30 @@ class TurnShot:
 
 
 def shots(recorded: RecordedEpisode) -> list[TurnShot]:
-    """Return one shot per turn, and a final shot for the end."""
+    """Return one shot per turn, or per action of a turn with several, and a final shot."""
     episode, summary = recorded.episode, recorded.summary
-    turns = [
-        TurnShot(
+    turns = list[TurnShot]()
+    for number, turn in enumerate(episode.turns, 1):
+        title = f"turn {number} of {len(episode.turns)}"
+        first = TurnShot(
             frame=turn.frames[-1] if turn.frames else None,
             words=_plain(turn.shown),
             mark=touch_of(turn),
-            title=f"turn {number} of {len(episode.turns)}",
+            title=title,
             caption=_plain(turn.reply),
             reward=at(summary.rewards, number - 1),
         )
-        for number, turn in enumerate(episode.turns, 1)
-    ]
+        turns.append(first)
+        for index, (before, one) in enumerate(itertools.pairwise(turn.chunk), 2):
+            shot = replace(
+                first,
+                frame=before.frames[-1] if before.frames else None,
+                words=_plain(before.shown),
+                mark=touch_of_action(one.action),
+                title=f"{title}, action {index} of {len(turn.chunk)}",
+                reward=None,
+            )
+            turns.append(shot)
     ended = summary.cause if summary.outcome.void else summary.outcome.value
     return [
         *turns,

@@ -76,6 +76,13 @@ class GameTranslator:
             )
         self._dialogue = self._in(dialect)
 
+    @property
+    def action_tag(self) -> str | None:
+        """The tag around an action; None if the dialect allows only one action in a reply."""
+        return (
+            self._own_dialect.action_tag if self.mode == self.modes[1] else self.dialect.action_tag
+        )
+
     def _in(self, dialect: Dialect) -> ScreenDialogue:
         task = self.game.prompt_for(self.level)
         return ScreenDialogue(dialect, task, self._gestures, self.instruct)

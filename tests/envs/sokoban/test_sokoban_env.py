@@ -1,6 +1,7 @@
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from agentrl.errors import ActionError, ConfigError
 from agentrl.rewards import sokoban as rewards
 from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
 from agentrl.rollout.environments.resolved_env import resolve_env
-from agentrl.types import Episode, Outcome, Turn
+from agentrl.types import Episode, ExecutedAction, Outcome, Turn
 from tests.envs.sokoban.search import move
 
 UP, DOWN, LEFT, RIGHT = range(4)
@@ -364,12 +365,25 @@ def test_a_thought_says_where_player_box_and_target_are_and_which_way_to_push() 
     assert SokobanExpert(think=False).reply(info, rng) == "<action>down</action>"
 
 
+def test_with_several_moves_per_reply_the_expert_goes_to_the_box_and_pushes_it() -> None:
+    config = EnvConfig(id="Sokoban-v0", max_actions_per_reply=3)
+    rng, info = np.random.default_rng(0), {"board": AROUND}
+    reply = load_player(resolve_env(config), "expert").reply(info, rng)
+    thought = "<think>2 1 2 2 1 1 up</think>"
+    moves = "<action>down</action><action>right</action><action>up</action>"
+    assert reply == thought + moves
+    hasty = SokobanMediocre(skill=0.0, max_actions_per_reply=3).reply(info, rng)
+    assert hasty.count("<action>") == 1
+    assert SokobanExpert(max_actions_per_reply=2).reply(info, rng).count("<action>") == 2
+    assert SokobanRandom(max_actions_per_reply=3).reply(info, rng).count("<action>") == 3
+
+
 def test_reasoning_names_the_box_to_push_next_and_its_target() -> None:
     board = "########\n#.  $@.#\n#   $  #\n#      #\n########"
     plan = best(board)
     assert plan is not None
     text = board
-    while (after := move(text, MOVES[plan.move])).replace("@", " ") == text.replace("@", " "):
+    while (after := move(text, MOVES[plan.moves[0]])).replace("@", " ") == text.replace("@", " "):
         text, plan = after, best(after)
         assert plan is not None
     row, column = divmod(plan.box, 8)
@@ -404,3 +418,9 @@ def test_rewards_beside_the_games_own() -> None:
     assert rewards.format(episode) == [0.0, -1.0, 0.0, 0.0]
     assert rewards.useless(episode) == [0.0, 0.0, -1.0, 0.0]
     assert rewards.success(episode) == 1.0
+    chunk = tuple(
+        ExecutedAction(action=1, reward=-0.1, info={"changed": changed}, shown="")
+        for changed in (False, True, False)
+    )
+    episode = replace(episode, turns=(replace(turns[0], chunk=chunk),))
+    assert rewards.useless(episode) == [-2.0]

@@ -376,6 +376,28 @@ def test_episodes_are_selected_with_the_filters_of_the_list(tmp_path):
         described(odd)
 
 
+async def test_replies_with_several_actions_are_demonstrations(tmp_path: Path) -> None:
+    several = "env.max_actions_per_reply=3"
+    config = lake(tmp_path, "warm_start.player=random", several)
+    run, episodes = await played(config, None, count=2)
+    assert any(len(turn.chunk) > 1 for episode in episodes for turn in episode.turns)
+    recorded = selected(recorded_by(config, run)).episodes
+    assert {one.episode.id: one.replies for one in recorded} == {
+        one.id: tuple(turn.reply for turn in one.turns) for one in episodes
+    }
+    single = recorded_by(lake(tmp_path, "warm_start.player=random"), run)
+    with pytest.raises(ConfigError, match="is not an action in this job"):
+        selected(single)
+
+
+async def test_replies_with_one_action_are_demonstrations_for_a_job_with_several(
+    tmp_path: Path, random_game: Path
+) -> None:
+    config = lake(tmp_path, "warm_start.player=random", "env.max_actions_per_reply=3")
+    (one,) = selected(recorded_by(config, random_game)).episodes
+    assert all(one.replies)
+
+
 @pytest.mark.parametrize(
     ("overrides", "change", "words"),
     [

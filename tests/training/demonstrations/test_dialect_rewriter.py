@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 
 from agentrl import config as configuration
+from agentrl.actions.action_chunks import read_actions
 from agentrl.actions.dialect import open_dialect
 from agentrl.actions.screen_actions import Tap
+from agentrl.config import EnvConfig, ModelConfig
+from agentrl.errors import ConfigError
 from agentrl.policies.open_encoder import open_encoder
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.training.demonstrations.dialect_rewriter import DialectRewriter
+from agentrl.types import ExecutedAction, Message
+from tests.replay.episodes import screen
+from tests.replay.episodes import turn as recorded_turn
 from tests.training.demonstrations.test_demonstration_filter import (
     PHONES,
     learnt,
@@ -56,3 +64,25 @@ async def test_what_was_played_in_a_dialect_is_learned_as_it_was_played(
     (written,) = learnt(recorded_by(config, run), tiny_vlm)
     for one, other in zip(samples(episodes[0]), samples(written.episode), strict=True):
         same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("most", "dialect"), [(2, "qwen2.5-vl-mobile-use"), (2, "tool"), (1, "tool")]
+)
+def test_several_recorded_actions_become_one_reply(tiny_vlm: Path, most: int, dialect: str) -> None:
+    env = EnvConfig(id="NumberGame-v0", dialect=dialect, max_actions_per_reply=most)
+    encoder = open_encoder(ModelConfig(max_pixels=40_000), tiny_vlm)
+    rewriter = DialectRewriter(resolve_env(env), encoder)
+    touches = ([0.25, 0.5], [0.75, 0.5])
+    chunk = tuple(ExecutedAction(action=one, reward=0.0, info={}, shown="") for one in touches)
+    reply = "<think>both</think><action>tap(0.25, 0.50)</action><action>tap(0.75, 0.50)</action>"
+    played = recorded_turn(action=[*touches], chunk=chunk, reply=reply)
+    message = Message(role="user", text="<image>", images=(screen(1, 720, 1280),))
+    if most == 1:
+        with pytest.raises(ConfigError, match=r"env\.max_actions_per_reply=1 is too low"):
+            rewriter.rewritten(message, played)
+        return
+    _, written = rewriter.rewritten(message, played)
+    found = read_actions(rewriter.translator, written, most)
+    np.testing.assert_allclose(found, touches, atol=0.02)
+    assert written.count("both") == 1

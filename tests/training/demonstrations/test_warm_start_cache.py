@@ -101,7 +101,7 @@ def test_warm_start_of_a_4_bit_model_is_not_cached():
 def test_run_keeps_a_copy_of_its_prompt(tmp_path):
     def instructions(folder):
         env = configuration.load(folder.path / "config.yaml").env
-        return instructions_for(env.prompt, open_translator(resolve_env(env)))
+        return instructions_for(env, open_translator(resolve_env(env)))
 
     template = tmp_path / "mine.jinja"
     template.write_text("Play well. {{ instructions }}")

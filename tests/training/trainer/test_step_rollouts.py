@@ -20,6 +20,7 @@ from agentrl.training.sampling.task_pool import TaskSet
 from agentrl.training.sampling.task_sampler import load_sampler
 from agentrl.training.trainer import train
 from agentrl.training.trainer.step_rollouts import RolloutPrefetcher, StepCollector
+from agentrl.types import ExecutedAction
 from tests.training.episodes import play
 
 
@@ -73,6 +74,27 @@ async def test_void_episodes_of_replaced_groups_are_counted(model_adapter):
     assert played.dropped == 1
     assert (played.progress.episodes, played.progress.void["device_error"]) == (8, 2)
     assert played.greedy is None
+
+
+class Chunks(Groups):
+    """Rollouts whose episodes take two actions in each turn but the last, which is invalid."""
+
+    def _played(self, request):
+        scored = super()._played(request)
+        one = ExecutedAction(action=1, reward=0.0, info={}, shown="")
+        *turns, last = scored.episode.turns
+        turns = (*(replace(turn, chunk=(one, one)) for turn in turns), last)
+        return replace(scored, episode=replace(scored.episode, turns=turns))
+
+
+async def test_the_number_of_actions_per_turn_is_a_metric_only_if_there_may_be_several(
+    model_adapter,
+):
+    for kind, expected in ((Chunks, 4 / 3), (Groups, None)):
+        steps, seeds = player(rollouts := kind(model_adapter, set()))
+        rollouts.teaching = set(seeds)
+        metrics = (await steps.collect_step(1)).metrics()
+        assert metrics.get("rollout/actions_per_turn") == expected
 
 
 async def test_greedy_policy_plays_the_seeds_of_the_kept_groups(model_adapter):

@@ -1,6 +1,7 @@
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from agentrl.errors import ConfigError
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.touch_positions import touch_of
 from agentrl.runs.annotations import star, write_note
-from agentrl.types import ScoredEpisode, Turn
-from agentrl.viewer.export import write, write_group
+from agentrl.types import ExecutedAction, ScoredEpisode, Turn
+from agentrl.viewer.export import media, write, write_group
 from tests.replay import packs
 from tests.replay.episodes import episode, screen, turn
 
@@ -144,6 +145,37 @@ def test_where_an_action_touched(
 ) -> None:
     mark = touch_of(turn(action=action, reply=reply))
     assert (mark and (mark.x, mark.y, mark.to_x, mark.to_y)) == expected
+
+
+def test_the_screens_between_several_actions_are_exported(tmp_path: Path) -> None:
+    chunk = tuple(
+        ExecutedAction(action=[x, 0.5], reward=x, info={}, shown=f"{HOSTILE} {x}", frames=("f",))
+        for x in (0.25, 0.75)
+    )
+    page = exported(tmp_path, turn(action=[[0.25, 0.5], [0.75, 0.5]], chunk=chunk))
+    assert HOSTILE not in page
+    assert "after action 1 of 2" in page
+    assert "after action 2 of 2" not in page  # shown as the next turn's screen
+    assert "screen after action 1 of turn 1" in page or "this frame was not recorded" in page
+    for words in ("action 1", "[0.25, 0.5], environment&#39;s reward +0.25", "[0.75, 0.5]"):
+        assert words in page
+    recorded = replay.open(tmp_path).episode("e")
+    first, second, end = media.shots(recorded)
+    assert (first.title, second.title) == ("turn 1 of 1", "turn 1 of 1, action 2 of 2")
+    assert (first.reward, second.reward, end.reward) == (1.0, None, None)
+    assert (second.frame, second.mark and second.mark.x) == ("f", 0.75)
+
+
+def test_of_several_actions_the_first_is_the_turns_touch() -> None:
+    chunk = tuple(
+        ExecutedAction(action=action, reward=0.0, info={}, shown="")
+        for action in ([0.25, 0.5], [0.75, 0.5])
+    )
+    mark = touch_of(turn(action=[[0.25, 0.5], [0.75, 0.5]], chunk=chunk, parse_error="action 3"))
+    assert mark is not None
+    assert (mark.x, mark.y) == (0.25, 0.5)
+    moves = tuple(replace(one, action=n) for n, one in enumerate(chunk))
+    assert touch_of(turn(action=[0, 1], chunk=moves, reply="tap(0.1, 0.1)")) is None
 
 
 def test_an_invalid_reply_has_no_touch() -> None:

@@ -592,18 +592,20 @@ class Player {
   drawScreen() {
     const turn = this.turns[this.turn];
     const next = this.turns[this.turn + 1] ?? this.record.final;
+    const between = turn ? turn.chunk.slice(0, -1) : [];
     const sides = !turn
       ? [["", this.record.final]]
       : this.both
         ? [
             ["before", turn],
+            ...between.map((one, i) => [`after action ${i + 1}`, one]),
             ["after", next],
           ]
         : [["", this.after ? next : turn]];
     replace(
       this.screen,
       sides.map(([name, seen]) =>
-        h("div", { class: "side" }, name ? h("p", { class: "faint" }, name) : null, this.side(seen, turn)),
+        h("div", { class: "side" }, name ? h("p", { class: "faint" }, name) : null, this.side(seen, turn, between)),
       ),
     );
     this.screen.classList.toggle("both", this.both);
@@ -614,12 +616,13 @@ class Player {
     }
   }
 
-  side(seen, turn) {
+  side(seen, turn, between) {
     const shown = screenText(seen.shown);
     const frames = seen.frames;
+    const mark = seen === turn || between.includes(seen) ? seen.mark : null;
     return [
       frames.map((id, i) =>
-        picture(id, seen === turn && i === frames.length - 1 ? turn?.mark : null, {
+        picture(id, i === frames.length - 1 ? mark : null, {
           onclick: (event) => this.zoom(event.target),
         }),
       ),
@@ -752,7 +755,11 @@ class Player {
             ? h(
                 "dl",
                 { class: "facts" },
-                fact("action", turn.action === null ? "none" : JSON.stringify(turn.action)),
+                turn.chunk.length
+                  ? turn.chunk.map((one, k) =>
+                      fact(`action ${k + 1}`, `${JSON.stringify(one.action)}, ${signed(one.reward)}`),
+                    )
+                  : fact("action", turn.action === null ? "none" : JSON.stringify(turn.action)),
                 fact("reward", signed(turn.reward)),
                 fact("advantage", signed(turn.advantage), tone(turn.advantage)),
                 fact("log-probability", number(turn.logprob)),
