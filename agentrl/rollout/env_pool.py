@@ -83,14 +83,14 @@ class _Closing:
 
 
 class PhoneEnvPool:
-    """One environment per lease of a phone."""
+    """One environment per lease of a phone, which takes up to `phone_wait_s` to be granted."""
 
     def __init__(
         self,
         env_of: EnvOf,
         pool: Borrower,
         save_frame: SaveFrame,
-        lease_s: float,
+        phone_wait_s: float,
         count: int,
         num_processes: int = 1,
         on_close: Callable[[], None] = lambda: None,
@@ -105,7 +105,7 @@ class PhoneEnvPool:
         self.min_count = max(1, min(count, len(pool) // num_processes))
         self._env_of = env_of
         self._save_frame = save_frame
-        self._lease_s = lease_s
+        self._phone_wait_s = phone_wait_s
         self._on_close = on_close
         self._closing = _Closing()
 
@@ -123,7 +123,7 @@ class PhoneEnvPool:
         raise busy
 
     async def _run_on_leased_phone(self, run: RunEpisode, split: Split, name: str) -> Episode:
-        async with self.pool.lease(self._lease_s) as lease:
+        async with self.pool.lease(self._phone_wait_s) as lease:
             runner = EnvRunner(
                 self._env_of(split, name),
                 self._frame_saver(lease.serial),

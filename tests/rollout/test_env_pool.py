@@ -39,7 +39,7 @@ async def test_waiting_for_a_busy_phone_is_bounded(adb_server):
 
     with devices.open_source("virtual:2") as pool:
         env_pool = PhoneEnvPool(
-            lambda split, name: resolve_env(EnvConfig()), pool, None, lease_s=0.3, count=2
+            lambda split, name: resolve_env(EnvConfig()), pool, None, phone_wait_s=0.3, count=2
         )
         async with pool.lease(1), pool.lease(1):
             started = time.monotonic()
@@ -65,7 +65,7 @@ async def test_an_episode_that_may_be_the_phones_fault_changes_no_failure_count(
     (request,) = requests_of_step("train", 1, [5], 1)
     with devices.open_source("virtual:1") as pool:
         env_pool = PhoneEnvPool(
-            lambda split, name: resolve_env(EnvConfig()), pool, None, lease_s=30, count=1
+            lambda split, name: resolve_env(EnvConfig()), pool, None, phone_wait_s=30, count=1
         )
         failed = (Outcome.DEVICE_ERROR, DeviceOffline("gone"))
         for outcome, why in (failed, failed, (third, failure), failed):
