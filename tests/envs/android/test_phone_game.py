@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from agentrl.actions.dialect import open_dialect
 from agentrl.devices import ScreenRegion
 from agentrl.envs.android.phone_game.layout_conversion import targets_to_screen
 from agentrl.errors import ActionError, ConfigError, EnvError
@@ -189,6 +190,24 @@ def test_a_reply_without_a_call_raises_action_error(reply: str) -> None:
     with pytest.raises(ActionError):
         words.to_action(reply)
     assert words.no_action() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "reply"),
+    [
+        ("autoglm", "double_tap", '<answer>do(action="Double Tap", element=[500,500])</answer>'),
+        ("ui-tars", "long_press", "Action: long_press(start_box='(500,500)')"),
+        ("androidworld-json", "key", 'Action: {"action_type": "navigate_back"}'),
+    ],
+)
+def test_an_action_of_a_dialect_that_no_game_supports_raises_action_error(
+    name: str, action: str, reply: str
+) -> None:
+    words = ToyWords()
+    words.dialect = open_dialect(name)
+    words.see((np.zeros((300, 200, 3), np.uint8),))
+    with pytest.raises(ActionError, match=f"^{action} is not possible here; .* swipe, tap$"):
+        words.to_action(reply)
 
 
 def test_a_level_that_differs_from_the_games_is_a_config_error() -> None:
