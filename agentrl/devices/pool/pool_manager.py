@@ -249,7 +249,7 @@ class PoolManager:
         self.routes.prefer(phone, recovery.route)
         self.ledger.record_recovery(phone, recovery.steps, answers=recovery.route is not None)
         if self.ledger.state(phone) is PhoneAvailability.QUARANTINED:
-            log.warning("%s is now in quarantine; last failure: %s", phone, self._last_failure)
+            log.warning("%s is now in quarantine; last failure: %s", phone, ending.error)
         self._grant_free_phones()
 
     async def _probe(self, phone: str) -> None:

@@ -203,6 +203,26 @@ async def test_a_phone_that_refuses_the_lease_is_reported_with_the_type_of_its_e
             pass
 
 
+async def test_a_quarantine_is_reported_with_the_phones_own_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    both_are_leased = asyncio.Barrier(2)
+    with pool_of(2, quarantine_after=1) as pool:
+
+        async def end_with(error: DeviceError) -> None:
+            async with pool.lease(5) as phone:
+                await both_are_leased.wait()
+                phone.fail(error)
+
+        # Both fail before either has been recovered.
+        await asyncio.gather(end_with(DeviceOffline("gone")), end_with(DeviceTimeout("silent")))
+        async with asyncio.timeout(20):
+            while caplog.text.count("now in quarantine") < 2:
+                await asyncio.sleep(0.01)
+    for failure in ("DeviceOffline: gone", "DeviceTimeout: silent"):
+        assert caplog.text.count(f"is now in quarantine; last failure: {failure}") == 1
+
+
 async def test_a_failed_phone_is_reconnected_before_it_is_leased() -> None:
     device = StillDevice("phone")
     pool = pool_with(device)
