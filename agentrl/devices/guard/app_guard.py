@@ -19,8 +19,10 @@ from agentrl.errors import (
     AppLeft,
     AppNotInFront,
     CaptureError,
+    DeviceError,
     DeviceOffline,
     DeviceTimeout,
+    LeaseLost,
     ScreenRotated,
 )
 from agentrl.types import Image
@@ -321,11 +323,15 @@ class AppGuard:
         """Return the window in front of an app that did not answer; on a dead phone, raise."""
         try:
             return self._foreign_window()
-        # What failed is the action, not this look.
+        # What failed first is the action, so every message begins with it.
         except DeviceTimeout:
             raise silence from silence.__cause__
-        except DeviceOffline as gone:
-            raise DeviceOffline(f"{silence}. {gone}") from silence
+        except AppLeft as left:
+            raise AppLeft(left.kind, f"{silence}. {left.message}") from silence
+        except (DeviceOffline, LeaseLost) as lost:
+            raise type(lost)(f"{silence}. {lost}") from silence
+        except DeviceError as failed:
+            raise DeviceError(f"{silence}. {failed}") from silence
 
     def _wait_until(self, is_so: Callable[[], bool]) -> None:
         """Wait for a condition, up to the `settle_s` deadline."""

@@ -16,6 +16,7 @@ from agentrl.errors import (
     DeviceError,
     DeviceOffline,
     DeviceTimeout,
+    LeaseLost,
     ScreenRotated,
 )
 from agentrl.types import Image
@@ -210,7 +211,7 @@ def test_nothing_in_front_discards_the_episode(
         guard.perform(TOP, before=phone.screenshot())
 
 
-@pytest.mark.parametrize("second", [DeviceTimeout, DeviceOffline])
+@pytest.mark.parametrize("second", [DeviceTimeout, DeviceOffline, LeaseLost, DeviceError])
 def test_the_error_of_a_dead_phone_names_the_action_and_not_the_look_after_it(
     guard: AppGuard, phone: Interrupted, second: type[DeviceError]
 ) -> None:
@@ -222,7 +223,20 @@ def test_the_error_of_a_dead_phone_names_the_action_and_not_the_look_after_it(
     phone.unsure = [lambda: fail(second("dumpsys window"))]
     with pytest.raises(second, match=r"^input tap: no answer") as raised:
         guard.perform(TOP, before=before)
-    assert ("dumpsys" in str(raised.value)) == (second is DeviceOffline)
+    assert type(raised.value) is second
+    assert ("dumpsys" in str(raised.value)) == (second is not DeviceTimeout)
+
+
+def test_an_unanswered_action_is_named_if_nothing_is_in_front_after_it(
+    guard: AppGuard, phone: Interrupted, say: Say
+) -> None:
+    def go_dark() -> None:
+        say(focus="null")
+        raise DeviceTimeout("input tap: no answer")
+
+    before, phone.before = phone.screenshot(), go_dark
+    with pytest.raises(AppLeft, match=r"^nothing_in_front: input tap: no answer\. .*no window"):
+        guard.perform(TOP, before=before)
 
 
 def test_an_unknown_foreground_is_waited_for_without_pressing_a_key(
