@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
     from agentrl.replay import Run
     from agentrl.training.evaluation.evaluate import evaluate
-    from agentrl.training.evaluation.held_out import Evaluation
+    from agentrl.training.evaluation.held_out_evaluation import Evaluation
     from agentrl.training.inference.batch_inference import infer
     from agentrl.training.offline.finetuning_methods import dpo, sft, train_reward_model
     from agentrl.training.pipeline import run_pipeline
@@ -112,7 +112,7 @@ _MODULES = {
     "agentrl.errors": ("ActionError", "AgentRLError", "ConfigError", "WorldError"),
     "agentrl.replay": ("Run",),
     "agentrl.training.evaluation.evaluate": ("evaluate",),
-    "agentrl.training.evaluation.held_out": ("Evaluation",),
+    "agentrl.training.evaluation.held_out_evaluation": ("Evaluation",),
     "agentrl.training.offline.finetuning_methods": ("dpo", "sft", "train_reward_model"),
     "agentrl.training.inference.batch_inference": ("infer",),
     "agentrl.training.pipeline": ("run_pipeline",),

@@ -27,7 +27,7 @@ from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.plan.memory_plan import MemoryPlanner
 from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
-from agentrl.training.plan.model_without_weights import config_folder
+from agentrl.training.plan.model_config_folder import config_folder
 
 MODELS = [f"Qwen/Qwen2.5-VL-{size}-Instruct" for size in ("3B", "7B", "32B", "72B")]
 MODELS.append("Qwen/Qwen3-VL-30B-A3B-Instruct")

@@ -16,7 +16,7 @@ from matplotlib import pyplot
 from PIL import Image, ImageDraw, ImageFont, ImageSequence
 
 from agentrl import replay
-from agentrl.viewer.export import media
+from agentrl.viewer.export import episode_media
 
 IMAGE = Path(__file__).parent / "images" / "demo.webp"
 CURVE_INCHES = (4.6, 3.4)
@@ -29,7 +29,7 @@ def main(folder: str) -> None:
     """Write docs/images/demo.webp."""
     run = replay.open(folder)
     before, after = episodes_of_one_seed(run)
-    games = [frames(media.gif(run, run.episode(e.id))) for e in (before, after)]
+    games = [frames(episode_media.gif(run, run.episode(e.id))) for e in (before, after)]
     steps, accuracy = curve(Path(folder))
     count = max(map(len, games))
     images = []

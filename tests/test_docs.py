@@ -24,7 +24,7 @@ from agentrl.cli import run as agentrl
 from agentrl.config import AlgorithmConfig, ImportanceConfig, KLConfig, load
 from agentrl.extension_points import ALGORITHM, LOSS
 from agentrl.replay import Filter, RecordedEpisode, Summary
-from agentrl.training.evaluation.held_out import Evaluation
+from agentrl.training.evaluation.held_out_evaluation import Evaluation
 from agentrl.types import Episode, Message, Observation, ScoredEpisode, Turn
 
 DOCS = Path(__file__).parents[1] / "docs"

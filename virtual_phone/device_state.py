@@ -7,7 +7,7 @@ from virtual_phone.apps.apk import build_apk
 from virtual_phone.apps.app import App
 from virtual_phone.apps.app_manager import AppManager
 from virtual_phone.apps.dialogs import Dialog, Kind, Outcome
-from virtual_phone.apps.system_apps import (
+from virtual_phone.apps.system_packages import (
     ACTIVITIES,
     KEYBOARD_PACKAGE,
     LAUNCHER,

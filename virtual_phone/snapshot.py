@@ -16,7 +16,7 @@ from typing import Any
 from virtual_phone.apps.apk import ApkManifest
 from virtual_phone.apps.dialogs import KINDS, Dialog
 from virtual_phone.apps.installed_app import InstalledApp
-from virtual_phone.apps.text_page import TextPage
+from virtual_phone.apps.text_page_app import TextPage
 from virtual_phone.device_state import DeviceState
 from virtual_phone.system.file_system import KEYS_FILE, is_writable
 from virtual_phone.system.phone_settings import ANDROID_ID

@@ -183,7 +183,7 @@ def _start_process(
 ) -> "tuple[subprocess.Popen[bytes], list[int]]":
     """Start the phones' process and wait until it reports their ports."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "virtual_phone.host_process", spec.to_json()],
+        [sys.executable, "-m", "virtual_phone.phone_host_process", spec.to_json()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C must not reach the phones: this process stops them

@@ -14,7 +14,7 @@ from virtual_phone.phone_display import PhoneDisplay, VisibleState
 from virtual_phone.phones_spec import EFFECT_DELAY_MS, Tempo
 from virtual_phone.system.command_history import CommandHistory
 from virtual_phone.system.input_devices import InputDrivers
-from virtual_phone.system.network_ports import PhoneNetwork
+from virtual_phone.system.phone_network import PhoneNetwork
 from virtual_phone.system.process_table import ProcessTable
 from virtual_phone.system.screen_frame import ScreenFrame
 

@@ -13,7 +13,7 @@ from agentrl.actions.screen_action_converter import ScreenActionConverter
 from agentrl.actions.screen_actions import ScreenAction
 from agentrl.actions.screen_dialogue import ScreenDialogue
 from agentrl.actions.space_formats import action_format_for
-from agentrl.data.observations import (
+from agentrl.data.observation_conversion import (
     ImageLayout,
     describe_observation,
     has_symbolic_grid,

@@ -13,15 +13,15 @@ from agentrl.cli import (
     chat,
     check,
     cluster,
-    config_commands,
     device_commands,
     envs,
-    evaluate,
+    eval_and_compare,
     infer,
+    init_and_schema,
     list_extensions,
     play,
     serve,
-    terminal,
+    terminal_output,
     virtual_phones,
 )
 from agentrl.cli.command_completion import complete_zsh_script, settings
@@ -125,8 +125,8 @@ app.command("train-reward-model", cls=_CommandWithOverrides)(finetuning.train_re
 app.command("pipeline", cls=_CommandWithOverrides)(pipeline.pipeline)
 app.command("sweep")(sweep.sweep)
 app.command("plan", cls=_CommandWithOverrides)(plan.plan)
-app.command("eval", cls=_CommandWithOverrides)(evaluate.evaluate)
-app.command("compare")(evaluate.compare)
+app.command("eval", cls=_CommandWithOverrides)(eval_and_compare.evaluate)
+app.command("compare")(eval_and_compare.compare)
 app.command("play", cls=_CommandWithOverrides)(play.play)
 app.command("infer", cls=_CommandWithOverrides)(infer.infer)
 app.command("chat", cls=_CommandWithOverrides)(chat.chat)
@@ -143,9 +143,9 @@ app.command("audit")(audit.audit)
 app.command("algorithms")(list_extensions.algorithms)
 app.command("list")(list_extensions.list_)
 app.command("check")(check.check)
-app.command("init")(config_commands.init)
+app.command("init")(init_and_schema.init)
 app.command("port")(port.port)
-app.command("schema")(config_commands.schema)
+app.command("schema")(init_and_schema.schema)
 app.command("serve-reward")(serve.serve_reward)
 app.command("doctor")(check.doctor)
 app.command("cluster")(cluster.cluster)
@@ -173,7 +173,7 @@ def _root(
         bool, typer.Option("--verbose", "-v", help="Also log informational messages.")
     ] = False,
 ) -> None:
-    terminal.set_up_logging(verbose)
+    terminal_output.set_up_logging(verbose)
 
 
 @cache

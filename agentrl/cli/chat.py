@@ -12,7 +12,7 @@ import typer
 
 from agentrl import extras
 from agentrl.cli.model_options import CHECKPOINT, GREEDY, MODEL, OVERRIDES
-from agentrl.cli.terminal import LINE_S
+from agentrl.cli.terminal_output import LINE_S
 from agentrl.errors import ConfigError
 from agentrl.text.formatting import printable
 from agentrl.text.name_suggestions import known_names

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from agentrl.cli.command_completion import complete_kind
-from agentrl.cli.terminal import print_findings, suggest
+from agentrl.cli.terminal_output import print_findings, suggest
 from agentrl.text.formatting import pluralize, printable
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from agentrl.cli.terminal import print_findings, suggest
+from agentrl.cli.terminal_output import print_findings, suggest
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.ask_nodes import ask_nodes
 from agentrl.cluster.node_discovery import find_nodes

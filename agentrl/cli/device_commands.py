@@ -20,7 +20,7 @@ from rich.text import Text
 
 from agentrl.actions.screen_actions import Key, Tap
 from agentrl.cli.command_help import CommandGroup
-from agentrl.cli.terminal import print_findings, print_table, suggest
+from agentrl.cli.terminal_output import print_findings, print_table, suggest
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.text.formatting import pluralize, printable
 from agentrl.text.name_suggestions import known_names
@@ -105,7 +105,7 @@ def connect(
 
     Example: agentrl devices connect 192.168.1.7:5555
     """
-    from agentrl.devices.adb.serial_addresses import is_mdns_name, is_network_serial
+    from agentrl.devices.adb.network_address_check import is_mdns_name, is_network_serial
 
     if not is_network_serial(address) and not is_mdns_name(address):
         raise ConfigError(f"{address!r} must have the form HOST:PORT, such as 192.168.1.7:5555")
@@ -468,7 +468,7 @@ def _phone(
     serial: str | None, *, driver: str = "adbutils", command_s: float = 10.0
 ) -> "Iterator[AdbPhone]":
     """Return the phone with this serial, or the only ready phone."""
-    from agentrl.devices.adb.serial_addresses import is_network_serial
+    from agentrl.devices.adb.network_address_check import is_network_serial
     from agentrl.devices.adb_phone import AdbPhone
     from agentrl.devices.device import Deadlines
 

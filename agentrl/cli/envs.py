@@ -14,7 +14,7 @@ from rich.table import Table
 
 from agentrl.cli.check import check as check_target
 from agentrl.cli.command_help import CommandGroup
-from agentrl.cli.terminal import print_table, suggest
+from agentrl.cli.terminal_output import print_table, suggest
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
 from agentrl.text.formatting import printable

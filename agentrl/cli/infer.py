@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from agentrl.cli.model_options import CHECKPOINT, GREEDY, MODEL, OVERRIDES
-from agentrl.cli.terminal import LINE_S
+from agentrl.cli.terminal_output import LINE_S
 from agentrl.errors import ConfigError
 from agentrl.text.formatting import one_line, pluralize, printable
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.cli.command_completion import complete_algorithm, complete_kind
-from agentrl.cli.terminal import print_table, suggest
+from agentrl.cli.terminal_output import print_table, suggest
 from agentrl.extension_points import ALGORITHM
 from agentrl.text.formatting import printable
 

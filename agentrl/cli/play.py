@@ -12,7 +12,7 @@ from rich.markup import escape
 from agentrl import extras
 from agentrl.cli.command_completion import complete_environment, complete_setting
 from agentrl.cli.model_options import CHECKPOINT, GREEDY
-from agentrl.cli.terminal import draw_image, output_console, suggest
+from agentrl.cli.terminal_output import draw_image, output_console, suggest
 from agentrl.errors import ConfigError
 from agentrl.text.formatting import format_signed, one_line, pluralize, printable, shown_path
 
@@ -75,7 +75,7 @@ def play(
     Example: agentrl play sokoban --policy expert --delay 0.5
     """
     from agentrl.training.chosen_policy import MODEL
-    from agentrl.training.evaluation.human_player import NothingPlayed
+    from agentrl.training.evaluation.human_policy import NothingPlayed
     from agentrl.training.evaluation.interactive_play import HUMAN, training_command
     from agentrl.training.evaluation.interactive_play import play as play_one
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from agentrl.cli.command_help import CommandGroup
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal_output import suggest
 from agentrl.errors import ConfigError, DeviceError
 
 app = typer.Typer(

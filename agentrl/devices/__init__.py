@@ -27,7 +27,7 @@ from agentrl.devices.device import (
 from agentrl.devices.device_opener import DeviceWrapper, OpenSettings
 from agentrl.devices.device_sources import check_source, open_device, open_source
 from agentrl.devices.guard.app_guard import AppExit, AppGuard, GuardedResult
-from agentrl.devices.input.settle import Settled, act_and_settle
+from agentrl.devices.input.act_and_settle import Settled, act_and_settle
 from agentrl.devices.pool import DevicePool
 from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.devices.pool.pool_manager import PoolOptions

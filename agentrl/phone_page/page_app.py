@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from agentrl.errors import DeviceTimeout
-from agentrl.phone_page import locate_page, page_frames
+from agentrl.phone_page import locate_page, painted_frames
 from agentrl.phone_page.page_connection_state import (
     CloseReason,
     PageConnectionState,
     PageLink,
     PageVisibility,
 )
-from agentrl.phone_page.page_frames import PageFrame, PaintedFrames
 from agentrl.phone_page.page_messages import Gesture, PageHello
+from agentrl.phone_page.painted_frames import PageFrame, PaintedFrames
 from agentrl.types import Image
 from virtual_phone.apps.app import App
 from virtual_phone.apps.installed_app import InstalledApp
@@ -239,7 +239,7 @@ class PageApp:
         with self._locked():
             assert self._connection.size is not None, "a page sends its size before anything else"
             width, height = self._connection.size
-            area = page_frames.fit(width, height)
+            area = painted_frames.fit(width, height)
             shown = self._picture(area, width, height)
             self._drawn = PageFrame(
                 number=self._frames.draw(),
@@ -290,7 +290,7 @@ class PageApp:
         if redraw and self._connection.link is not None:
             self._connection.link.wake()
 
-    def _picture(self, area: page_frames.AppArea, width: int, height: int) -> Image:
+    def _picture(self, area: painted_frames.AppArea, width: int, height: int) -> Image:
         if self._probes is not None:
             return locate_page.pattern(width, height, self._frames.number)
         if self._is_running:
@@ -301,7 +301,7 @@ class PageApp:
                         f"render must return uint8[{area.height}, {area.width}, 3], got "
                         f"{picture.dtype}{list(picture.shape)}"
                     )
-                return page_frames.compose(picture, area, width, height)
+                return painted_frames.compose(picture, area, width, height)
         self._frames.forget()  # the app may just have crashed
         return np.zeros((height, width, 3), np.uint8)
 

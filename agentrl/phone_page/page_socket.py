@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from fastapi import WebSocket, WebSocketDisconnect
 
 from agentrl.errors import DeviceTimeout
-from agentrl.phone_page import page_frames, page_messages
+from agentrl.phone_page import page_messages, painted_frames
 from agentrl.phone_page.page_app import PageApp
 from agentrl.phone_page.page_connection_state import CloseReason
 from agentrl.phone_page.page_messages import (
@@ -150,7 +150,7 @@ class PageConnection:
             # Clear before drawing, so that a change while drawing triggers the next frame.
             self._changed.clear()
             drawn = await self._call(self._app.draw)
-            frame = await self._call(page_frames.encode_frame, drawn)
+            frame = await self._call(painted_frames.encode_frame, drawn)
             self._in_flight = drawn.number
             self._idle.clear()
             await asyncio.wait_for(self._socket.send_bytes(frame), _SEND_S)

@@ -9,7 +9,7 @@ from typing import Any
 from agentrl.config import History
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.episode_prompts import Conversation, PromptHistory
-from agentrl.policies.engines.chat_completions import Part, encode_message
+from agentrl.policies.engines.chat_completions_format import Part, encode_message
 from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine, check_reply
 from agentrl.policies.policy import Answer
 from agentrl.types import Image, Message, Prompt, Reply

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from agentrl.files import atomic_replace
-from agentrl.replay.episode_encoding import to_json
+from agentrl.replay.episode_json import to_json
 from agentrl.replay.frames.frame_store import FrameStore
 from agentrl.runs.jsonl import JsonlWriter
 from agentrl.runs.run_paths import (

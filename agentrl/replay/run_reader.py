@@ -18,7 +18,7 @@ import numpy as np
 from agentrl.errors import ConfigError, EpisodeRemoved, with_short_mistakes
 from agentrl.files import open_regular, path_of
 from agentrl.notebook_html import picture_of
-from agentrl.replay.episode_encoding import from_json
+from agentrl.replay.episode_json import from_json
 from agentrl.replay.episode_query import parse_query
 from agentrl.replay.frames import frame_pack
 from agentrl.runs.episode_index import EpisodeIndex

@@ -99,7 +99,7 @@ class AuditReport:
     failures: Sequence[Mapping[str, str]] = ()
     """`id` and `why` of some episodes that could not be scored."""
     facts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Agreement on each fact, only for `sight_audit`; see `VisionAudit.summary`."""
+    """Agreement on each fact, only for `screen_reading_audit`; see `VisionAudit.summary`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary of plain values, including nested values."""

@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 
 from agentrl.errors import ConfigError
-from agentrl.training.evaluation.human_player import UndoRequested
+from agentrl.training.evaluation.human_policy import UndoRequested
 from agentrl.training.evaluation.interactive_play import GameStart, PlayInterface
 from agentrl.types import Image, Message, ScoredEpisode, Turn
 

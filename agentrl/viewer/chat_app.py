@@ -17,7 +17,7 @@ from agentrl.training.inference.chat_history import ChatHistory
 from agentrl.training.inference.inference_model import GeneratedReply
 from agentrl.types import Message, without_placeholders
 from agentrl.viewer.access_control import CHANGES, AccessGuard
-from agentrl.viewer.web_app import add_files, as_json, new_application, static_files
+from agentrl.viewer.web_app_base import add_files, as_json, new_application, static_files
 
 _MAX_TEXT = 100_000
 """Maximum length of a message, in characters."""

@@ -32,7 +32,7 @@ from agentrl.viewer.phone_wall import PhoneWall
 from agentrl.viewer.run_highlights import LastScreens, highlights
 from agentrl.viewer.run_logs import log_files, log_tail
 from agentrl.viewer.run_overview import overview, rows_by_label
-from agentrl.viewer.web_app import (
+from agentrl.viewer.web_app_base import (
     CACHE_FOREVER,
     RunGone,
     add_files,

@@ -12,7 +12,7 @@ from agentrl.viewer.access_control import CHANGES, AccessGuard
 from agentrl.viewer.metric_history import Axis
 from agentrl.viewer.run_app import run_application
 from agentrl.viewer.runs_folder import AllRuns
-from agentrl.viewer.web_app import add_files, as_json, new_application, static_files
+from agentrl.viewer.web_app_base import add_files, as_json, new_application, static_files
 
 _PREFIX = "/runs"
 

@@ -7,9 +7,9 @@ from typing import Any
 import gymnasium
 
 from agentrl.data import grading
-from agentrl.data.dataset import Dataset
 from agentrl.data.gymnasium_spaces import AnyText, ImageTuple
 from agentrl.data.question import Question
+from agentrl.data.question_dataset import Dataset
 from agentrl.data.reward_inputs import IMAGE_COLUMN, ROW
 from agentrl.env_registry import FirstObservation
 from agentrl.envs.qa.question_sources import open_source

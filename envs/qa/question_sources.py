@@ -8,10 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from agentrl.data.dataset import Dataset
 from agentrl.data.open_table import Selection, find_local, open_table, split_in
 from agentrl.data.prompt_templates import find_template
 from agentrl.data.question import QuestionSource
+from agentrl.data.question_dataset import Dataset
 from agentrl.envs.qa.arithmetic import Arithmetic
 from agentrl.envs.qa.counting import Counting
 from agentrl.envs.qa.geometry import Geometry

@@ -7,7 +7,7 @@ from agentrl.actions.default_translator import SpaceTranslator
 from agentrl.actions.random_player import RandomPlayer
 from agentrl.check.support.random_episodes import play_randomly
 from agentrl.config import EnvConfig
-from agentrl.data.observations import has_symbolic_grid
+from agentrl.data.observation_conversion import has_symbolic_grid
 from agentrl.errors import ConfigError
 from agentrl.types import Observation
 

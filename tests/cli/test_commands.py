@@ -22,7 +22,7 @@ from agentrl.config import RolloutConfig, algorithm_defaults
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.extension_points import ALGORITHM
 from agentrl.files import lock_folder
-from agentrl.training.evaluation.held_out import Evaluation
+from agentrl.training.evaluation.held_out_evaluation import Evaluation
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 

@@ -8,8 +8,8 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from agentrl.data.dataset import Dataset
 from agentrl.data.open_table import open_table
+from agentrl.data.question_dataset import Dataset
 from agentrl.data.question_reader import PromptRows
 from agentrl.data.tables import ColumnTable
 from agentrl.errors import ConfigError

@@ -10,7 +10,7 @@ from agentrl.devices import Deadlines
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
 from virtual_phone.apps.probe_app import ProbeApp
-from virtual_phone.host_process import PhoneServer
+from virtual_phone.phone_host_process import PhoneServer
 from virtual_phone.virtual_phone import VirtualPhone
 
 _OUR_MARK = re.compile(r"==[0-9a-f]{16}==\d+")

@@ -18,14 +18,14 @@ from agentrl.types import Image
 from tests.phone_page.chromium_phone import Tab
 from virtual_phone.apps.app_manager import AppManager
 from virtual_phone.apps.installed_app import InstalledApp
-from virtual_phone.apps.system_apps import BROWSER
-from virtual_phone.apps.text_page import TextPage
+from virtual_phone.apps.system_packages import BROWSER
+from virtual_phone.apps.text_page_app import TextPage
 from virtual_phone.phone_display import VisibleState
 from virtual_phone.protocol.adb_stream import Buffer
 from virtual_phone.protocol.phone_server import PhoneServer
 from virtual_phone.system import screen_frame
 from virtual_phone.system.byte_channels import relay
-from virtual_phone.system.network_ports import PhoneNetwork, PortListener
+from virtual_phone.system.phone_network import PhoneNetwork, PortListener
 from virtual_phone.virtual_phone import VirtualPhone
 
 TOOLBAR = 50

@@ -15,7 +15,7 @@ from agentrl.config import EndpointConfig, History, ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError, EngineError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.episode_prompts import Conversation
-from agentrl.policies.engines.chat_completions import encode_message
+from agentrl.policies.engines.chat_completions_format import encode_message
 from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine
 from agentrl.policies.engines.remote_engine import RemoteEngine
 from agentrl.policies.model_policy import ChatPolicy, ModelPolicy, turn_seed

@@ -9,7 +9,7 @@ import pytest
 
 from agentrl import replay
 from agentrl.errors import ConfigError
-from agentrl.training.evaluation.held_out import Evaluation
+from agentrl.training.evaluation.held_out_evaluation import Evaluation
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay.episodes import episode, turn
 from tests.viewer import runs

@@ -21,7 +21,7 @@ from agentrl import replay
 from agentrl.errors import ConfigError
 from agentrl.files import is_locked
 from agentrl.replay import tables_export
-from agentrl.replay.episode_encoding import from_json, to_json, to_plain
+from agentrl.replay.episode_json import from_json, to_json, to_plain
 from agentrl.replay.recorder import Recorder, frames_of, masked
 from agentrl.replay.run_reader import Run
 from agentrl.runs.episode_summary import is_success

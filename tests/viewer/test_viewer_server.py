@@ -23,7 +23,7 @@ from playwright.sync_api import Download, Locator, Page, expect
 
 from agentrl import config as configuration
 from agentrl import replay
-from agentrl.actions.typed_actions import available_gestures
+from agentrl.actions.human_input_parser import available_gestures
 from agentrl.cli import run
 from agentrl.config import Config, EnvConfig, RolloutConfig, RunConfig
 from agentrl.data.offline_rows import OfflineRows, read_chat
@@ -31,7 +31,7 @@ from agentrl.data.tables import read_file
 from agentrl.errors import ConfigError
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.resolved_env import resolve_env
-from agentrl.training.evaluation.human_player import UndoRequested
+from agentrl.training.evaluation.human_policy import UndoRequested
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
 from agentrl.training.inference.background_model import ModelThread
 from agentrl.training.inference.chat_history import ChatHistory

@@ -350,7 +350,7 @@ def _runs(pid: int) -> bool:
 
 
 def test_the_package_runs_by_itself(adb_server: AdbServer) -> None:
-    blocked = "import sys; sys.modules['agentrl'] = None; import virtual_phone.host_process"
+    blocked = "import sys; sys.modules['agentrl'] = None; import virtual_phone.phone_host_process"
     subprocess.run([sys.executable, "-c", blocked], check=True, timeout=20)
     with subprocess.Popen(
         [sys.executable, "-m", "virtual_phone", "--tempo", "quick"],

@@ -9,8 +9,8 @@ from itertools import count
 
 from virtual_phone.apps.app import App
 from virtual_phone.apps.installed_app import Input, InstalledApp, component_name
-from virtual_phone.apps.system_apps import LAUNCHER, LAUNCHER_ACTIVITY
-from virtual_phone.apps.text_page import TextPage
+from virtual_phone.apps.system_packages import LAUNCHER, LAUNCHER_ACTIVITY
+from virtual_phone.apps.text_page_app import TextPage
 from virtual_phone.system.device_clock import DeviceClock
 from virtual_phone.system.device_log import DeviceLog
 from virtual_phone.system.file_system import EPOCH_S

@@ -8,7 +8,7 @@ import numpy as np
 
 from virtual_phone.apps.app import View
 from virtual_phone.apps.installed_app import component_name
-from virtual_phone.apps.system_apps import ACTIVITIES, DIALER
+from virtual_phone.apps.system_packages import ACTIVITIES, DIALER
 from virtual_phone.system import drawing
 from virtual_phone.types import Image
 

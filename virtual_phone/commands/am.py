@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from virtual_phone.apps.app_manager import AppManager
 from virtual_phone.apps.installed_app import component_name
-from virtual_phone.apps.system_apps import ACTIVITIES, BROWSER, DIALER, LAUNCHER, SETTINGS
+from virtual_phone.apps.system_packages import ACTIVITIES, BROWSER, DIALER, LAUNCHER, SETTINGS
 from virtual_phone.commands.command_table import command
 from virtual_phone.shell.command_context import CommandContext
 from virtual_phone.system.loopback_http_client import fetch_title

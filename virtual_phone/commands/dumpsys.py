@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES, SYSTEM_VERSION
+from virtual_phone.apps.system_packages import KEYBOARD_PACKAGE, PACKAGES, SYSTEM_VERSION
 from virtual_phone.commands.command_table import command
 from virtual_phone.phone_display import DISPLAY_ID
 from virtual_phone.shell.command_context import CommandContext

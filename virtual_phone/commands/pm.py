@@ -6,7 +6,7 @@ from itertools import count
 
 from virtual_phone.apps.apk import InstallFailure, read_manifest
 from virtual_phone.apps.installed_app import InstalledApp, component_name
-from virtual_phone.apps.system_apps import (
+from virtual_phone.apps.system_packages import (
     ACTIVITIES,
     DIALER,
     KEYBOARD_PACKAGE,
@@ -17,7 +17,7 @@ from virtual_phone.apps.system_apps import (
     SYSTEM_VERSION,
     apk_path,
 )
-from virtual_phone.apps.text_page import TextPage
+from virtual_phone.apps.text_page_app import TextPage
 from virtual_phone.commands.am import Intent, find_viewer, read_intent
 from virtual_phone.commands.command_options import number_of
 from virtual_phone.commands.command_table import command

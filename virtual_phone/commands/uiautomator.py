@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from virtual_phone.apps.app import View
-from virtual_phone.apps.system_apps import LAUNCHER
+from virtual_phone.apps.system_packages import LAUNCHER
 from virtual_phone.commands.command_table import command
 from virtual_phone.commands.dumpsys import boolean
 from virtual_phone.shell.command_context import CommandContext

@@ -9,7 +9,7 @@ from virtual_phone import screen_capture
 from virtual_phone.protocol import file_sync, shell_protocols
 from virtual_phone.protocol.adb_stream import Stream, StreamConnection
 from virtual_phone.system.byte_channels import relay
-from virtual_phone.system.network_ports import PhoneNetwork, PortListener
+from virtual_phone.system.phone_network import PhoneNetwork, PortListener
 from virtual_phone.system.screen_frame import HEADER_BYTES, SRGB
 from virtual_phone.virtual_phone import QUICK_REBOOT_S, VirtualPhone
 

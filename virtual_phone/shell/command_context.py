@@ -19,13 +19,13 @@ class UsageError(ValueError):
     """Raised by a command for invalid options; the message is printed after the command name."""
 
 
-class CommandShell(Protocol):
+class CallingShell(Protocol):
     """The shell that runs a command."""
 
     state: ShellState
     words: WordExpander
 
-    def inner(self, io: CommandIO) -> "CommandShell":
+    def inner(self, io: CommandIO) -> "CallingShell":
         """Create a nested shell, which cannot change the variables of this shell."""
 
     async def execute(self, words: Sequence[str], io: CommandIO) -> int:
@@ -51,7 +51,7 @@ class CommandShell(Protocol):
 class CommandContext:
     """An invocation of a command: arguments, streams, and the shell that runs it."""
 
-    shell: CommandShell
+    shell: CallingShell
     name: str
     arguments: list[str]
     io: CommandIO

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
 
 from virtual_phone.system.byte_channels import Channel
-from virtual_phone.system.network_ports import PhoneNetwork
+from virtual_phone.system.phone_network import PhoneNetwork
 
 _DEADLINE_S = 5.0
 """Time limit in seconds for loading a page in the browser."""

@@ -32,7 +32,7 @@ from agentrl.check.support.random_episodes import (
 )
 from agentrl.config import EnvConfig
 from agentrl.config.env_settings import EACH
-from agentrl.data.observations import observation_problem
+from agentrl.data.observation_conversion import observation_problem
 from agentrl.errors import ActionError, AgentRLError, describe_error
 from agentrl.rollout.environments.env_calls import reset_env, step_env
 from agentrl.rollout.environments.env_processes import resident_bytes

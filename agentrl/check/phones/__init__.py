@@ -7,7 +7,7 @@ from agentrl.check.finding import Finding, note, ok, wrong
 from agentrl.check.phones import phone_probes, phone_readings
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.app_commands import has_package
-from agentrl.devices.adb.serial_addresses import is_mdns_name, is_network_serial
+from agentrl.devices.adb.network_address_check import is_mdns_name, is_network_serial
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture.phone_screen import read_display_id
 from agentrl.devices.device import Deadlines, Device

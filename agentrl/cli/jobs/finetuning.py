@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from agentrl.cli.jobs.job_options import JobOptions, job_command
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal_output import suggest
 from agentrl.text.formatting import shown_path
 
 if TYPE_CHECKING:

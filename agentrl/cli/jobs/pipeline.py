@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentrl.cli.jobs.job_options import OVERRIDES
-from agentrl.cli.terminal import print_table, suggest
+from agentrl.cli.terminal_output import print_table, suggest
 from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import typer
 
 from agentrl.cli.command_completion import complete_config
 from agentrl.cli.jobs.job_options import OVERRIDES
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal_output import suggest
 from agentrl.errors import ConfigError
 from agentrl.text.formatting import pluralize, printable
 

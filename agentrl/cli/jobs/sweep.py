@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from agentrl.cli.command_completion import complete_config
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal_output import suggest
 
 
 def sweep(

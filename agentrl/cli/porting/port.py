@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal_output import suggest
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
 from agentrl.text.name_suggestions import known_names

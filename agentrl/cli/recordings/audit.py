@@ -14,7 +14,7 @@ from agentrl.cli.recordings.rescore_and_rehearse import (
     recorded_episodes,
     reward_configs,
 )
-from agentrl.cli.terminal import output_console, print_table, suggest
+from agentrl.cli.terminal_output import output_console, print_table, suggest
 from agentrl.errors import ConfigError
 from agentrl.text.formatting import one_line, pluralize, printable
 
@@ -141,7 +141,7 @@ def _report(
 ) -> "AuditReport":
     from agentrl import config as configuration
     from agentrl import event_loop, replay
-    from agentrl.rollout import reward_audit, sight_audit
+    from agentrl.rollout import reward_audit, screen_reading_audit
     from agentrl.rollout.rescoring import chat_format_of
     from agentrl.rollout.rewards.scoring import RewardFunctions
 
@@ -152,8 +152,8 @@ def _report(
 
     opened = replay.open(run)
     # Readings of screens are compared with the true state, without any reward.
-    if judge == sight_audit.SIGHT:
-        return sight_audit.audit_sight(opened, recorded_episodes(run, where, last))
+    if judge == screen_reading_audit.SIGHT:
+        return screen_reading_audit.audit_sight(opened, recorded_episodes(run, where, last))
     # `reward/FILE.py` is a function in a file, not a recorded reward.
     if judge.partition("/")[0] == reward_audit.REWARD and not judge.endswith(".py"):
         summaries = matching_episodes(opened, where, last)

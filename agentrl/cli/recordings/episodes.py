@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentrl.cli.command_completion import complete_run
-from agentrl.cli.terminal import print_table, suggest
+from agentrl.cli.terminal_output import print_table, suggest
 from agentrl.text.formatting import one_line, printable
 
 if TYPE_CHECKING:

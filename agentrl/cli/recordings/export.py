@@ -18,7 +18,7 @@ from agentrl.cli.recordings.episodes import (
     StepOption,
     SuccessOption,
 )
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal_output import suggest
 from agentrl.errors import ConfigError
 from agentrl.text.formatting import pluralize, printable
 

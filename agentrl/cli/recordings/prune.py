@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentrl.cli.command_completion import complete_run
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal_output import suggest
 from agentrl.errors import ConfigError
 from agentrl.text.formatting import pluralize
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentrl.cli.recordings.episodes import LabelOption, RunArgument, SplitOption, StepOption
-from agentrl.cli.terminal import print_table, suggest
+from agentrl.cli.terminal_output import print_table, suggest
 from agentrl.errors import ConfigError
 from agentrl.text.formatting import pluralize, printable
 

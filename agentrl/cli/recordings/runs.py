@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentrl.cli.command_completion import complete_run
-from agentrl.cli.terminal import print_table, suggest, table_width
+from agentrl.cli.terminal_output import print_table, suggest, table_width
 from agentrl.text.formatting import one_line, shown_path
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from shutil import which
 from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, to_device_error
 from agentrl.devices.adb.deadline import Deadline
 from agentrl.devices.adb.drivers import socket_class
-from agentrl.devices.adb.serial_addresses import check_address, is_mdns_name, is_network_serial
+from agentrl.devices.adb.network_address_check import check_address, is_mdns_name, is_network_serial
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout
 
 log = logging.getLogger(__name__)

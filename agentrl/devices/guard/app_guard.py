@@ -11,7 +11,7 @@ from agentrl.config.device_settings import check_allowed
 from agentrl.devices.device import AppState, Device, Window, WindowKind
 from agentrl.devices.guard.exit_attribution import ExitCause, ExitEvidence, attribute_exit
 from agentrl.devices.guard.foreground import LOOK_AGAIN_S, foreign_window, is_allowed
-from agentrl.devices.input.settle import Settled, act_and_settle
+from agentrl.devices.input.act_and_settle import Settled, act_and_settle
 from agentrl.devices.readiness import why_dark
 from agentrl.devices.screen_comparison import ScreenComparison
 from agentrl.devices.screen_regions import STATUS_BAR

@@ -21,7 +21,7 @@ from agentrl.errors import (
     EndpointUnreachable,
     EngineError,
 )
-from agentrl.policies.engines import chat_completions
+from agentrl.policies.engines import chat_completions_format
 from agentrl.policies.engines.engine import (
     ChatEngine,
     Completion,
@@ -130,7 +130,7 @@ class RemoteEngine(ChatEngine):
     async def _models(self) -> list[str]:
         """List the server's models; empty if the server does not list them."""
         try:
-            return chat_completions.parse_models(
+            return chat_completions_format.parse_models(
                 await self._request("GET", "/models", None, retry=False)
             )
         except EndpointRefused as error:
@@ -142,7 +142,7 @@ class RemoteEngine(ChatEngine):
         """Check that the server accepts our requests, and whether it reports exact tokens."""
         hello = [{"role": "user", "content": "Hello"}]
         for self._with_tokens in (True, False):
-            body = chat_completions.build_request(
+            body = chat_completions_format.build_request(
                 self.model,
                 hello,
                 Sampling(max_new_tokens=1),
@@ -174,7 +174,7 @@ class RemoteEngine(ChatEngine):
         if sampling.top_logprobs and not (self._with_tokens or self._has_warned_of_top):
             self._has_warned_of_top = True
             log.warning("%s reports no token ids; rollout.top_logprobs has no effect", self._url)
-        body = chat_completions.build_request(
+        body = chat_completions_format.build_request(
             self.model, messages, sampling, self.settings.endpoint.extra_body, self._with_tokens
         )
         try:
@@ -185,13 +185,13 @@ class RemoteEngine(ChatEngine):
                 f"{self._url}: no answer within {self.settings.deadline_s:g} s"
             ) from None
         except EndpointRefused as error:
-            if error.status in (400, 413, 422) and chat_completions.is_context_overflow(
+            if error.status in (400, 413, 422) and chat_completions_format.is_context_overflow(
                 error.server_message
             ):
                 return None
             raise
         try:
-            return chat_completions.parse_completion(answer, sampling.stop_texts)
+            return chat_completions_format.parse_completion(answer, sampling.stop_texts)
         except EngineError as error:
             raise EngineError(f"{self._url}: {error}") from None
 
@@ -214,7 +214,7 @@ class RemoteEngine(ChatEngine):
                         head = self._without_key(content[:4096].decode("utf-8", "replace"))
                         what = f"{self._url} returned invalid JSON: {quoted(head, 80)}"
                         raise EngineError(what) from None
-                said = self._without_key(chat_completions.error_text(content[:4096]))
+                said = self._without_key(chat_completions_format.error_text(content[:4096]))
                 failure = f"{self._url}{path} returned status {status}: {quoted(said, 300)}"
                 if last or status not in _RETRYABLE:
                     raise EndpointRefused(failure, status, said)

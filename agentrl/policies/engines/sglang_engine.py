@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from agentrl import extras
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EngineError, boundary
-from agentrl.policies.engines.chat_completions import data_url
+from agentrl.policies.engines.chat_completions_format import data_url
 from agentrl.policies.engines.engine import (
     EngineCapabilities,
     EngineSettings,

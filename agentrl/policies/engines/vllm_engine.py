@@ -83,7 +83,7 @@ class VLLMEngine(TokenEngine):
             "max_num_seqs": 256,
             "enable_prefix_caching": True,
             "logprobs_mode": "processed_logprobs",
-            "worker_extension_cls": "agentrl.policies.engines.vllm_worker.WeightLoader",
+            "worker_extension_cls": "agentrl.policies.engines.vllm_worker_extension.WeightLoader",
             "disable_log_stats": True,
             "generation_config": "vllm",
             "seed": settings.seed,

@@ -18,7 +18,7 @@ import PIL.Image
 
 from agentrl.actions.action_chunks import parse_actions
 from agentrl.actions.screen_actions import Done
-from agentrl.data.observations import is_within, observation_problem
+from agentrl.data.observation_conversion import is_within, observation_problem
 from agentrl.errors import (
     ActionError,
     ConfigError,

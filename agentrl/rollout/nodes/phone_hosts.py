@@ -14,7 +14,7 @@ from agentrl.cluster.placement import Layout, Node, node_named
 from agentrl.config import DevicesConfig
 from agentrl.cross_origin_requests import is_loopback
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.serial_addresses import is_network_serial
+from agentrl.devices.adb.network_address_check import is_network_serial
 from agentrl.devices.device_sources import CONNECTED, num_virtual
 from agentrl.errors import ConfigError
 from agentrl.rollout.nodes.shared_phone_pool import open_settings

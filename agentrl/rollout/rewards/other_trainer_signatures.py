@@ -21,6 +21,7 @@ from typing import Any
 
 from agentrl.data import openrlhf_reward_protocol
 from agentrl.errors import ConfigError
+from agentrl.rollout.rewards.lazy_episode_transfer import Fetched, FirstItem, Joined
 from agentrl.rollout.rewards.reward_calls import (
     INPUT_NAMES,
     OVERALL,
@@ -29,7 +30,6 @@ from agentrl.rollout.rewards.reward_calls import (
     RewardSpec,
     awaited,
 )
-from agentrl.rollout.rewards.sent_episode import Fetched, FirstItem, Joined
 from agentrl.text.name_suggestions import known_names
 from agentrl.types import IMAGE
 

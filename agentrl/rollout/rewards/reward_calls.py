@@ -10,7 +10,7 @@ import numpy as np
 
 from agentrl.data.reward_inputs import CHATML, IMAGE_COLUMN, ROW, QueryFormat, env_reward
 from agentrl.errors import ConfigError, RewardError, message_of, users_location
-from agentrl.rollout.rewards.sent_episode import Fetched, FirstItem, Joined
+from agentrl.rollout.rewards.lazy_episode_transfer import Fetched, FirstItem, Joined
 from agentrl.types import Episode, Image, finite
 
 RewardInputs = dict[str, Any]

@@ -17,7 +17,7 @@ def reward_targets() -> dict[str, str]:
     found = {
         "env_reward": "agentrl.data.reward_inputs:env_reward",
         "judge": f"{_PACKAGE}.judge:Judge",
-        "model": "agentrl.policies.reward_scorer:TrainedReward",
+        "model": "agentrl.policies.trained_reward:TrainedReward",
     }
     for module in pkgutil.iter_modules(import_module(_PACKAGE).__path__):
         for function in _rewards_in(f"{_PACKAGE}.{module.name}"):

@@ -20,12 +20,12 @@ from agentrl.data.reward_inputs import QueryFormat
 from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.extension_points import REWARD
 from agentrl.rollout.rewards import reward_process_messages
+from agentrl.rollout.rewards.lazy_episode_transfer import pickled
 from agentrl.rollout.rewards.loaded_reward import RewardInfo, load_rewards
 from agentrl.rollout.rewards.reward_calls import RewardInputs, RewardSpec, prompt_messages
 from agentrl.rollout.rewards.reward_process_handle import PooledProcess
 from agentrl.rollout.rewards.reward_process_messages import ProcessSpec
 from agentrl.rollout.rewards.reward_queue import SHORT_S, Queue, Results, ScoreRequest
-from agentrl.rollout.rewards.sent_episode import pickled
 from agentrl.types import Episode
 
 log = logging.getLogger(__name__)

@@ -34,6 +34,7 @@ from agentrl.errors import (
     users_location,
 )
 from agentrl.rollout.rewards import reward_process_messages
+from agentrl.rollout.rewards.lazy_episode_transfer import Contents, unpickled
 from agentrl.rollout.rewards.loaded_reward import LoadedReward, load_rewards
 from agentrl.rollout.rewards.reward_calls import (
     SENT_IMAGES,
@@ -54,7 +55,6 @@ from agentrl.rollout.rewards.reward_process_messages import (
     failure_of,
     users_modules,
 )
-from agentrl.rollout.rewards.sent_episode import Contents, unpickled
 from agentrl.rollout.rewards.shared_memory_fields import FieldReceiver
 from agentrl.rollout.user_code_guard import UserCodeGuard
 from agentrl.types import Episode

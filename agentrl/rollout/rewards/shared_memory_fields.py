@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.errors import RewardError
-from agentrl.rollout.rewards.sent_episode import Contents, contents_of
+from agentrl.rollout.rewards.lazy_episode_transfer import Contents, contents_of
 from agentrl.types import Episode
 
 _Packed = tuple[int, list[int], bytes]

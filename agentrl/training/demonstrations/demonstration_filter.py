@@ -15,7 +15,7 @@ from typing import Any
 from agentrl import replay
 from agentrl.config import EvalConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import ConfigError
-from agentrl.replay.episode_encoding import to_json
+from agentrl.replay.episode_json import to_json
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import instructions_for
 from agentrl.rollout.environments.resolved_env import ResolvedEnv

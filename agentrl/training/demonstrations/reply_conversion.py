@@ -1,10 +1,10 @@
 """Convert recorded replies to the action format of a job."""
 
 from agentrl.actions.action_chunks import read_actions
+from agentrl.actions.human_input_parser import bare_action, parse_typed
 from agentrl.actions.translator import Translator
-from agentrl.actions.typed_actions import bare_action, parse_typed
 from agentrl.errors import ActionError, ConfigError, EnvError, boundary
-from agentrl.replay.episode_encoding import to_plain
+from agentrl.replay.episode_json import to_plain
 from agentrl.text.formatting import quoted
 from agentrl.types import Episode, Turn
 

@@ -27,7 +27,7 @@ from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
 from agentrl.training.command_target import open_target
-from agentrl.training.evaluation.held_out import Evaluation, play_held_out
+from agentrl.training.evaluation.held_out_evaluation import Evaluation, play_held_out
 from agentrl.training.monitoring.loggers.console import ConsoleDisplay
 from agentrl.training.monitoring.progress import (
     PlannedWork,

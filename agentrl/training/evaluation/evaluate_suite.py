@@ -24,7 +24,7 @@ from agentrl.text.name_suggestions import known_names
 from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
 from agentrl.training.command_target import open_target
 from agentrl.training.evaluation.evaluate import EvaluationJob, play_evaluations
-from agentrl.training.evaluation.held_out import Evaluation, category_of
+from agentrl.training.evaluation.held_out_evaluation import Evaluation, category_of
 from agentrl.training.evaluation.suite import SuiteTask, tasks_of
 from agentrl.training.evaluation.suite_results import (
     RESULT,

@@ -14,8 +14,8 @@ from typing import Any
 import gymnasium
 
 from agentrl import event_loop
+from agentrl.actions.human_input_parser import available_inputs, parse_typed, strip_tags
 from agentrl.actions.translator import Translator
-from agentrl.actions.typed_actions import available_inputs, parse_typed, strip_tags
 from agentrl.config import Config
 from agentrl.config.bounds import MAX_NUMBER
 from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
@@ -31,7 +31,7 @@ from agentrl.runs.run_start_records import record_start
 from agentrl.text.name_suggestions import did_you_mean
 from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
 from agentrl.training.command_target import Target, is_configuration, open_target
-from agentrl.training.evaluation.human_player import (
+from agentrl.training.evaluation.human_policy import (
     HumanPolicy,
     NothingPlayed,
     PlayedReply,
@@ -63,7 +63,7 @@ class PlayInterface:
     read_input: Callable[[], str | None]
     """Returns a person's input, or None to stop. May raise `UndoRequested`."""
     show_inputs: Callable[[Mapping[str, str]], None] = lambda inputs: None
-    """Called with all inputs other than typing; see `typed_actions.available_inputs`."""
+    """Called with all inputs other than typing; see `human_input_parser.available_inputs`."""
     begin_game: Callable[["GameStart"], None] = lambda game: None
     """Called before each game."""
     disable_undo: Callable[[str], None] = lambda reason: None

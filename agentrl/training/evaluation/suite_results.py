@@ -17,7 +17,7 @@ from agentrl.confidence_intervals import (
 from agentrl.errors import ConfigError
 from agentrl.replay import Run
 from agentrl.runs.file_reading import is_number, load_json
-from agentrl.training.evaluation.held_out import Evaluation
+from agentrl.training.evaluation.held_out_evaluation import Evaluation
 from agentrl.training.evaluation.suite import SuiteTask
 
 RESULTS, RESULT = "results.json", "result.json"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.policies.engines.chat_completions import data_url
+from agentrl.policies.engines.chat_completions_format import data_url
 from agentrl.text.formatting import encodable, pluralize
 from agentrl.types import IMAGE, Image, Message
 

@@ -13,7 +13,7 @@ from agentrl.config import Config, ModelConfig, RolloutConfig, RunConfig
 from agentrl.files import path_of
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.encode_messages import encode_prompt
-from agentrl.policies.engines.chat_completions import Part, encode_message
+from agentrl.policies.engines.chat_completions_format import Part, encode_message
 from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine, check_reply
 from agentrl.policies.models.model_source import model_origin
 from agentrl.policies.open_encoder import open_encoder, open_scaler

@@ -33,7 +33,7 @@ from agentrl.training.offline.offline_dataset import (
     Rows,
     open_rows,
 )
-from agentrl.training.plan.disk_space import DiskPlan
+from agentrl.training.plan.disk_plan import DiskPlan
 from agentrl.training.plan.host_memory_plan import HostMemoryPlanner, check_host_memory
 from agentrl.training.plan.job_plan import check_learner
 from agentrl.training.plan.learner_state_size import LearnerStateSize

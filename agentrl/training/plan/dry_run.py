@@ -18,7 +18,7 @@ from agentrl.training.monitoring.logger import check_logins
 from agentrl.training.plan.environment_checks import count_episodes
 from agentrl.training.plan.host_memory_plan import misfits_without_gpus
 from agentrl.training.plan.job_plan import JobPlan
-from agentrl.training.plan.model_without_weights import is_config_here
+from agentrl.training.plan.model_config_folder import is_config_here
 from agentrl.training.plan.trial_episodes import check_lengths, check_rewards
 from agentrl.training.plan.work_estimate import estimate_work
 

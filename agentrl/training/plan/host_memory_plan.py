@@ -15,9 +15,9 @@ from agentrl.devices.device_sources import num_virtual
 from agentrl.errors import ClusterError, ConfigError
 from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.training.learner.learner_settings import LearnerSettings
-from agentrl.training.plan.disk_space import DiskPlan, is_in_memory
+from agentrl.training.plan.disk_plan import DiskPlan, is_in_memory
 from agentrl.training.plan.learner_state_size import LearnerStateSize
-from agentrl.training.plan.model_without_weights import config_folder, is_config_here
+from agentrl.training.plan.model_config_folder import config_folder, is_config_here
 from agentrl.weight_sync.transport_choice import TransportChoice
 
 log = logging.getLogger(__name__)

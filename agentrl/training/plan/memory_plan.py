@@ -17,7 +17,7 @@ from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.open_engine import engine_class
 from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.training.learner.learner_settings import LearnerSettings
-from agentrl.training.plan.disk_space import DiskPlan
+from agentrl.training.plan.disk_plan import DiskPlan
 from agentrl.training.plan.host_memory_plan import (
     HostMemoryPlan,
     HostMemoryPlanner,
@@ -25,7 +25,7 @@ from agentrl.training.plan.host_memory_plan import (
 )
 from agentrl.training.plan.learner_state_size import LearnerStateSize
 from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
-from agentrl.training.plan.model_without_weights import config_folder
+from agentrl.training.plan.model_config_folder import config_folder
 
 PROCESS = 1e9
 """Assumed size of a process's context, kernels and communication buffers on a GPU."""

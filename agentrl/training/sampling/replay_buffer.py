@@ -22,7 +22,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from agentrl.files import atomic_replace
-from agentrl.replay.episode_encoding import from_json, to_json
+from agentrl.replay.episode_json import from_json, to_json
 from agentrl.training.sampling.task_pool import GroupTask
 from agentrl.types import Image, ScoredEpisode, Turn
 

@@ -22,7 +22,7 @@ from agentrl.training.learner.learner_group import open_learner
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.monitoring.run_stages import RunStages
-from agentrl.training.plan.disk_space import DiskPlan
+from agentrl.training.plan.disk_plan import DiskPlan
 from agentrl.training.plan.host_memory_plan import (
     HostMemoryPlanner,
     check_host_memory,

@@ -10,7 +10,7 @@ from agentrl.rollout.rollout_plan import baseline_players
 from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.run_folder import RunFolder
 from agentrl.training import env_seeds
-from agentrl.training.evaluation.held_out import Evaluation, play_held_out
+from agentrl.training.evaluation.held_out_evaluation import Evaluation, play_held_out
 from agentrl.training.monitoring.run_stages import RunStages
 from agentrl.training.monitoring.training_health import invalid_replies_warning
 from agentrl.training.plan.job_plan import JobPlan

@@ -15,7 +15,7 @@ from agentrl.config import RolloutConfig
 from agentrl.errors import LearnerError, boundary
 from agentrl.rollout.collector import CollectionProgress, requests_of_step
 from agentrl.rollout.workers.rollouts_interface import Rollouts
-from agentrl.training.evaluation.held_out import mean_metrics
+from agentrl.training.evaluation.held_out_evaluation import mean_metrics
 from agentrl.training.monitoring.training_health import repetition_share
 from agentrl.training.sampling.task_pool import GroupTask
 from agentrl.training.sampling.task_sampler import PlayedTask, TaskSampler, chosen_tasks

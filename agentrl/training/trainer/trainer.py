@@ -19,7 +19,7 @@ from agentrl.training.demonstrations import warm_start_cache
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.monitoring.progress import show_engine_start
 from agentrl.training.monitoring.run_stages import RunStages
-from agentrl.training.monitoring.running_audit import RunningAudit
+from agentrl.training.monitoring.running_reward_audit import RunningAudit
 from agentrl.training.monitoring.training_health import mismatch_warning
 from agentrl.training.offline.warm_start import warm_start
 from agentrl.training.plan.job_plan import JobPlan

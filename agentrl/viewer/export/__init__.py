@@ -24,14 +24,14 @@ def write(run: Run, episode_id: str, path: Path) -> None:
         ConfigError: the episode or the format does not exist, a library is missing, or the file
             cannot be written.
     """
-    from agentrl.viewer.export import media
+    from agentrl.viewer.export import episode_media
     from agentrl.viewer.export.html_pages import episode_page
 
     kinds: dict[str, Callable[[Run, RecordedEpisode], bytes]] = {
         ".html": episode_page,
-        ".gif": media.gif,
-        ".mp4": media.mp4,
-        ".png": media.contact_sheet,
+        ".gif": episode_media.gif,
+        ".mp4": episode_media.mp4,
+        ".png": episode_media.contact_sheet,
     }
     if path.suffix not in kinds:
         raise ConfigError(f"{path}: must end in {', '.join(kinds)}")

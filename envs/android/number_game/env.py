@@ -10,8 +10,8 @@ from agentrl.envs.android.number_game.levels import NumberGameLevel
 from agentrl.envs.android.number_game.translator import MODES
 from agentrl.envs.android.number_game.truth_source import FactSource
 from agentrl.envs.android.phone_game.env import Facts, GameEnv
+from agentrl.envs.android.phone_game.game_action_calls import NamedCalls
 from agentrl.envs.android.phone_game.layout_conversion import to_layout
-from agentrl.envs.android.phone_game.named_calls import NamedCalls
 from agentrl.errors import InvalidArgument
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from agentrl.envs.android.number_game.app import GAME
 from agentrl.envs.android.number_game.levels import NumberGameLevel
-from agentrl.envs.android.phone_game.named_calls import NamedCalls
+from agentrl.envs.android.phone_game.game_action_calls import NamedCalls
 from agentrl.envs.android.phone_game.translator import GameTranslator
 
 MODES = ("tap", "select")

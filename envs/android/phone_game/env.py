@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from agentrl.devices import AppExit, Device, Settled, Swipe, Tap, open_device
 from agentrl.envs.android.phone_game.game import PhoneGame
+from agentrl.envs.android.phone_game.game_action_calls import MODES, NamedCalls
 from agentrl.envs.android.phone_game.game_app import GameApp
 from agentrl.envs.android.phone_game.game_session import GameSession
 from agentrl.envs.android.phone_game.layout_conversion import targets_to_screen
 from agentrl.envs.android.phone_game.level_settings import LevelSettings, PacedSettings, signature
-from agentrl.envs.android.phone_game.named_calls import MODES, NamedCalls
 from agentrl.errors import EnvError, InvalidArgument
 from agentrl.types import Image
 

@@ -11,7 +11,7 @@ from agentrl.actions.dialects.tag import Tag
 from agentrl.actions.dialects.tool import Tool
 from agentrl.actions.screen_action_converter import touch_of
 from agentrl.envs.android.phone_game.game import PhoneGame
-from agentrl.envs.android.phone_game.named_calls import MODES, NamedCalls
+from agentrl.envs.android.phone_game.game_action_calls import MODES, NamedCalls
 
 Choice = tuple[str, int | None]
 """The name of a call, and its argument if it has one."""

@@ -14,8 +14,8 @@ from agentrl.actions.screen_action_converter import touch_of, touch_values
 from agentrl.actions.screen_actions import ScreenAction, Swipe, Tap
 from agentrl.actions.screen_dialogue import ScreenDialogue
 from agentrl.envs.android.phone_game.game import PhoneGame
+from agentrl.envs.android.phone_game.game_action_calls import MODES, NamedCalls
 from agentrl.envs.android.phone_game.level_settings import LevelSettings, signature
-from agentrl.envs.android.phone_game.named_calls import MODES, NamedCalls
 from agentrl.errors import ActionError, ConfigError, InvalidArgument
 from agentrl.types import IMAGE, Image, Message, Observation
 

@@ -15,7 +15,7 @@ from agentrl.child_process import free_port
 from agentrl.devices import check_source, open_device, open_source
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.devices.adb.deadline import Deadline
-from agentrl.devices.adb.serial_addresses import check_address
+from agentrl.devices.adb.network_address_check import check_address
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout
 from agentrl.extension_points import DRIVER

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentrl.config import EndpointConfig
 from agentrl.errors import ConfigError, EngineError
-from agentrl.policies.engines import chat_completions, remote_engine
+from agentrl.policies.engines import chat_completions_format, remote_engine
 from agentrl.policies.engines.engine import Completion, EngineSettings, Sampling
 from agentrl.policies.engines.remote_engine import RemoteEngine
 from tests.policies.completions_server import Server, exact, ok, refusal, reply, serving
@@ -478,10 +478,10 @@ def test_any_response_is_a_reply_or_an_engine_error(
     given_tokens = {**reply("a", token_ids=ids, logprobs={"content": logprobs})}
     for answer in (whole, {"choices": choice}, {**given_tokens, "prompt_token_ids": ids}):
         try:
-            found = chat_completions.parse_completion(answer, ("a",))
+            found = chat_completions_format.parse_completion(answer, ("a",))
         except EngineError:
             continue
         assert len(found.reply_ids) == len(found.logprobs)
         assert bool(found.prompt_ids) == bool(found.reply_ids)
-    assert all(isinstance(name, str) for name in chat_completions.parse_models(whole))
-    assert isinstance(chat_completions.error_text(json.dumps(whole).encode()), str)
+    assert all(isinstance(name, str) for name in chat_completions_format.parse_models(whole))
+    assert isinstance(chat_completions_format.error_text(json.dumps(whole).encode()), str)

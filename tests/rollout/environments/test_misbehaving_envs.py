@@ -29,7 +29,7 @@ from agentrl.rollout.environments.env_server import OpaqueSpace
 from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
-from agentrl.training.evaluation.held_out import play_held_out
+from agentrl.training.evaluation.held_out_evaluation import play_held_out
 from agentrl.types import Outcome
 from tests.rollout import misbehaving
 from tests.test_child_process import is_running

@@ -15,8 +15,8 @@ from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.rewards import reward_pool
+from agentrl.rollout.rewards.lazy_episode_transfer import contents_of, pickled, unpickled
 from agentrl.rollout.rewards.scoring import RewardFunctions
-from agentrl.rollout.rewards.sent_episode import contents_of, pickled, unpickled
 from agentrl.types import Turn
 from tests.rollout.test_collector import episode_of
 

@@ -13,7 +13,7 @@ import agentrl
 from agentrl import cli
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.reward_scorer import TrainedReward
+from agentrl.policies.trained_reward import TrainedReward
 from agentrl.rewards.remote import Remote
 from agentrl.rollout.rewards.scoring import RewardFunctions
 from tests.data.rows import picture, png, write_jsonl

@@ -27,7 +27,7 @@ from agentrl.training.learner.parallel.sharding import local_shard
 from agentrl.training.plan import memory_plan, memory_simulation
 from agentrl.training.plan.host_memory_plan import HostMemoryPlanner
 from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
-from agentrl.training.plan.model_without_weights import config_folder
+from agentrl.training.plan.model_config_folder import config_folder
 from tests.policies import families
 from tests.training.rank_processes import run_ranks
 from tests.training.samples import sample

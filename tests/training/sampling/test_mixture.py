@@ -18,7 +18,7 @@ from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training.demonstrations.demonstration_dataset import DemonstrationDataset
-from agentrl.training.evaluation.held_out import play_held_out
+from agentrl.training.evaluation.held_out_evaluation import play_held_out
 from agentrl.training.offline import warm_start
 from agentrl.training.plan.job_plan import check_scripted_play
 from agentrl.training.trainer.train import train

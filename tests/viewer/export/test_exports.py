@@ -18,7 +18,7 @@ from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_reader import Run
 from agentrl.runs import run_paths
 from agentrl.types import ScoredEpisode
-from agentrl.viewer.export import media, write
+from agentrl.viewer.export import episode_media, write
 from agentrl.viewer.export.run_report import report
 from tests.replay import packs
 from tests.replay.episodes import episode, screen, turn
@@ -205,7 +205,7 @@ def test_a_report_shows_training_progress(run):
 def test_a_long_reply_keeps_its_first_and_last_line(run, said, first, last):
     recorded = Run(run).episode(Run(run).episodes()[0].id)
     turns = (dataclasses.replace(recorded.episode.turns[0], reply=said),)
-    artist = media.TurnPainter(
+    artist = episode_media.TurnPainter(
         Run(run),
         dataclasses.replace(recorded, episode=dataclasses.replace(recorded.episode, turns=turns)),
         300,

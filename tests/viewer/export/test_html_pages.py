@@ -13,7 +13,7 @@ from agentrl.replay.recorder import Recorder
 from agentrl.replay.touch_positions import touch_of
 from agentrl.runs.annotations import star, write_note
 from agentrl.types import ExecutedAction, ScoredEpisode, Turn
-from agentrl.viewer.export import media, write, write_group
+from agentrl.viewer.export import episode_media, write, write_group
 from tests.replay import packs
 from tests.replay.episodes import episode, screen, turn
 
@@ -160,7 +160,7 @@ def test_the_screens_between_several_actions_are_exported(tmp_path: Path) -> Non
     for words in ("action 1", "[0.25, 0.5], environment&#39;s reward +0.25", "[0.75, 0.5]"):
         assert words in page
     recorded = replay.open(tmp_path).episode("e")
-    first, second, end = media.shots(recorded)
+    first, second, end = episode_media.shots(recorded)
     assert (first.title, second.title) == ("turn 1 of 1", "turn 1 of 1, action 2 of 2")
     assert (first.reward, second.reward, end.reward) == (1.0, None, None)
     assert (second.frame, second.mark and second.mark.x) == ("f", 0.75)

@@ -13,7 +13,7 @@ from tests.virtual_phone.shell_runner import probe_phone, run, run_later
 from tests.virtual_phone.socket_ends import connected_sockets
 from virtual_phone.apps.probe_app import ProbeApp
 from virtual_phone.system.byte_channels import Channel
-from virtual_phone.system.network_ports import PortListener
+from virtual_phone.system.phone_network import PortListener
 from virtual_phone.virtual_phone import VirtualPhone
 
 PACKAGE = "org.agentrl.probe"

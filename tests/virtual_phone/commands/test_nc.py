@@ -7,7 +7,7 @@ import pytest
 from tests.virtual_phone.shell_runner import probe_phone, run, run_later
 from tests.virtual_phone.socket_ends import SocketEnd, connected_sockets
 from virtual_phone.system.byte_channels import Channel
-from virtual_phone.system.network_ports import PortListener
+from virtual_phone.system.phone_network import PortListener
 from virtual_phone.virtual_phone import VirtualPhone
 
 

@@ -12,7 +12,7 @@ from tests.virtual_phone.shell_runner import probe_phone, run, run_later
 from virtual_phone import snapshot
 from virtual_phone.apps.app import state_path
 from virtual_phone.apps.probe_app import ProbeApp
-from virtual_phone.apps.system_apps import LAUNCHER
+from virtual_phone.apps.system_packages import LAUNCHER
 from virtual_phone.faults.faults import CHECKS, PREFIX, Distribution
 from virtual_phone.virtual_phone import VirtualPhone
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.data import image_loading
-from agentrl.data.dataset import Dataset
 from agentrl.data.open_table import Selection, open_table
+from agentrl.data.question_dataset import Dataset
 from agentrl.data.seed_to_row import row_of
 from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentrl import cli
-from agentrl.cli import terminal
+from agentrl.cli import terminal_output
 from tests.viewer import runs
 
 REWARD = "agentrl.rewards.form:action"
@@ -47,7 +47,7 @@ def test_a_record_or_error_of_any_length_is_cut(
         raise OSError("y" * 300_000)
 
     monkeypatch.setattr(cli, "root_command", lambda: fails)
-    terminal.set_up_logging(verbose=False)
+    terminal_output.set_up_logging(verbose=False)
     assert cli.run(["runs"]) == 1
     warned, failed = capsys.readouterr().err.splitlines()
     assert len(warned) < 21_000

@@ -8,7 +8,7 @@ import typer
 
 from agentrl.cli.command_completion import complete_environment, complete_setting, complete_suite
 from agentrl.cli.model_options import GREEDY
-from agentrl.cli.terminal import print_table, suggest, table_width
+from agentrl.cli.terminal_output import print_table, suggest, table_width
 from agentrl.errors import ConfigError
 from agentrl.text.formatting import printable, shown_path
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agentrl.training.evaluation.evaluate_suite import SuiteCommand
-    from agentrl.training.evaluation.held_out import Evaluation
+    from agentrl.training.evaluation.held_out_evaluation import Evaluation
     from agentrl.training.evaluation.suite_results import TaskResult
 
 

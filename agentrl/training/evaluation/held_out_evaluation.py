@@ -15,7 +15,7 @@ from agentrl.confidence_intervals import estimate, student_estimate
 from agentrl.data.reward_inputs import ROW
 from agentrl.data.row_columns import cell
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.sight_audit import sum_sight
+from agentrl.rollout.screen_reading_audit import sum_sight
 from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.text.formatting import pluralize
 from agentrl.text_tables import ResultTable

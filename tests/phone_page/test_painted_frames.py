@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.phone_page.page_frames import PaintedFrames
+from agentrl.phone_page.painted_frames import PaintedFrames
 
 
 def test_a_state_is_published_once_its_picture_is_painted() -> None:

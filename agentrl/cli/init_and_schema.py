@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal_output import suggest
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
 

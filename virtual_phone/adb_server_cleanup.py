@@ -1,8 +1,8 @@
 """Remove a process's phones from the adb server's list once that process has ended.
 
-A phone that disappears stays in the list for a minute. `host_process` runs this file as a script in
-a separate process, so that the phones are removed even if their process is killed, as Ray does with
-the children of an exiting worker. Standard input ends when the phones' process ends.
+A phone that disappears stays in the list for a minute. `phone_host_process` runs this file as a
+script in a separate process, so that the phones are removed even if their process is killed, as Ray
+does with the children of an exiting worker. Standard input ends when the phones' process ends.
 """
 
 import contextlib

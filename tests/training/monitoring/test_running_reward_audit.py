@@ -9,7 +9,7 @@ import pytest
 from agentrl.config import Config, RewardAuditConfig
 from agentrl.errors import ConfigError
 from agentrl.rollout.reward_audit import Verdict
-from agentrl.training.monitoring.running_audit import RunningAudit
+from agentrl.training.monitoring.running_reward_audit import RunningAudit
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay.episodes import episode, turn
 

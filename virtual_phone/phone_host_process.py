@@ -51,7 +51,7 @@ def _listed(adb_server: tuple[str, int] | None, ports: Sequence[int]) -> Iterato
     if adb_server is None:
         yield
         return
-    script, (host, port) = str(Path(__file__).with_name("forget_phones.py")), adb_server
+    script, (host, port) = str(Path(__file__).with_name("adb_server_cleanup.py")), adb_server
     command = [sys.executable, "-I", "-S", script, host, str(port), *map(str, ports)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
         yield

@@ -20,7 +20,7 @@ from agentrl.config import (
 from agentrl.errors import ConfigError
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
-from agentrl.training.plan.disk_space import DiskPlan, is_in_memory
+from agentrl.training.plan.disk_plan import DiskPlan, is_in_memory
 from agentrl.training.plan.learner_state_size import LearnerStateSize
 
 

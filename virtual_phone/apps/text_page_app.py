@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from virtual_phone.apps.app import View
-from virtual_phone.apps.system_apps import ACTIVITIES
+from virtual_phone.apps.system_packages import ACTIVITIES
 from virtual_phone.system import system_screens
 from virtual_phone.types import Image
 

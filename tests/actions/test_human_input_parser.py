@@ -5,7 +5,7 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl.actions.action_calls import ActionSet
-from agentrl.actions.typed_actions import available_gestures, parse_typed, strip_tags
+from agentrl.actions.human_input_parser import available_gestures, parse_typed, strip_tags
 from agentrl.errors import ActionError
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.resolved_env import resolve_env
