@@ -423,6 +423,9 @@ class ScoredEpisode:
     """Unweighted rewards of each reward function, one value per turn."""
     rewards: tuple[float, ...]
     """Weighted sum of each turn's rewards."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Weight of each reward function that applies to the episode, by its name in `components`;
+    empty if the rewards are not from functions."""
     replayed: bool = False
     """True if the episode was played in an earlier step and added to a group of this step."""
 
@@ -436,6 +439,15 @@ class ScoredEpisode:
     def reward(self) -> float:
         """The episode's reward: the sum of its turns' rewards."""
         return float(sum(self.rewards))
+
+    def by_function(self) -> dict[str, tuple[float, float]]:
+        """Return the weight and the unweighted reward of each function that applies.
+
+        Without `weights`, the rewards count as those of a single function.
+        """
+        if not self.weights:
+            return {"": (1.0, self.reward)}
+        return {name: (w, float(sum(self.components[name]))) for name, w in self.weights.items()}
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -135,6 +135,9 @@ TESTS = [
      "algorithms/test_worked_examples.py::test_grpo_normalizes_among_siblings"),
     ("by hand", "`dr_grpo`, `rloo`",
      "algorithms/test_worked_examples.py::test_dr_grpo_does_not_divide_and_rloo_leaves_one_out"),
+    ("by hand", "`gdpo`",
+     "algorithms/test_worked_examples.py::"
+     "test_gdpo_normalizes_each_function_before_they_are_added"),
     ("by hand", "`turn_grpo`",
      "algorithms/test_worked_examples.py::test_turn_grpo_compares_every_turn_of_a_group"),
     ("by hand", "`state_grpo`",
@@ -210,6 +213,8 @@ def case() -> Trajectories:
         last_values=torch.tensor([0.0, 0.0, 0.5], dtype=torch.float64),
         implicit=torch.tensor([[0.1, 0.2, 0.3], [0.0, 0.0, 0.0], [0.2, 0.1, 0.0]]).double(),
         greedy=torch.full((3,), 1.0, dtype=torch.float64),
+        function_rewards=torch.tensor([[1, 2], [1, 0], [0, 1]], dtype=torch.float64),
+        function_weights=torch.ones(3, 2, dtype=torch.float64),
     )
 
 
@@ -242,6 +247,10 @@ def _given() -> str:
     rows = [
         ("reward of each turn", *(_numbers(row, "g") for row in given.turn_rewards)),
         ("R: their sum", *(f"{value:g}" for value in given.returns.tolist())),
+        (
+            "R_f: R of two functions, `weight` 1",
+            *(_numbers(row, "g") for row in given.function_rewards),
+        ),
         ("state at the start of each turn", *states),
         ("V: the critic's value before each token", *(_numbers(row, "g") for row in given.values)),
         ("V after the last token", *(f"{value:g}" for value in given.last_values.tolist())),

@@ -25,6 +25,8 @@ def played(
     last_values: Tensor | None = None,
     implicit: Tensor | None = None,
     greedy: Tensor | None = None,
+    function_rewards: Tensor | None = None,
+    function_weights: Tensor | None = None,
 ) -> Trajectories:
     """Episodes from the rewards of their tokens; each token is a turn unless `turn` is given."""
     size, width = rewards.shape
@@ -32,6 +34,9 @@ def played(
     turn = torch.arange(width).expand(size, width) if turn is None else turn
     turns = int(turn.max()) + 1
     zeros = torch.zeros_like(rewards)
+    of_function = (rewards * mask).sum(1, keepdim=True)
+    if function_rewards is not None:
+        of_function = function_rewards
     is_valid = torch.tensor(valid or [True] * size)
     of_turns = torch.zeros(size, turns, dtype=torch.float64)
     return Trajectories(
@@ -47,6 +52,10 @@ def played(
         last_values=zeros[:, 0] if last_values is None else last_values,
         implicit=zeros if implicit is None else implicit,
         greedy=zeros[:, 0] if greedy is None else greedy,
+        function_rewards=of_function,
+        function_weights=(
+            torch.ones_like(of_function) if function_weights is None else function_weights
+        ),
     )
 
 

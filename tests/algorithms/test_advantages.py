@@ -235,6 +235,21 @@ def test_only_k1_in_the_reward_has_the_gradient_of_the_kl(name, spread):
         assert abs(projection) < (0.35 if name == "abs" else 0.6 * spread)
 
 
+def test_rewards_of_functions_are_sums_over_turns_where_they_apply():
+    both = dataclasses.replace(
+        scored([5.0, 8.0]),
+        components={"a": (1.0, 2.0), "b": (1.0, 2.0), "b/detail": (9.0, 9.0)},
+        weights={"a": 3.0, "b": 2.0},
+    )
+    # In another environment of a mixture, the same function has another weight.
+    other = dataclasses.replace(scored([4.0]), components={"b": (8.0,)}, weights={"b": 0.5})
+    plain = dataclasses.replace(scored([7.0]), components={}, weights={})
+    void = scored([1.0], outcome=Outcome.ENV_ERROR)
+    played = build_trajectories([[both, void], [other], [plain]])
+    assert played.function_rewards.tolist() == [[3, 3, 0], [0, 0, 0], [0, 8, 0], [0, 0, 7]]
+    assert played.function_weights.tolist() == [[3, 2, 0], [0, 0, 0], [0, 0.5, 0], [0, 0, 1]]
+
+
 def test_the_reward_of_a_turn_without_tokens_goes_to_the_turn_before():
     turns = [sample_turn(2, None), sample_turn(0, None), sample_turn(1, None)]
     played = build_trajectories([[scored_episode(turns, (1.0, 2.0, 4.0))]])

@@ -1,8 +1,9 @@
-"""Advantages, losses and estimates equal those that verl 0.9.1 computes for the same input.
+"""Advantages, losses and estimates equal those that verl 0.9.1 and TRL compute for the same input.
 
 `verl.json` holds input and output of its functions in `core_algos.py`, as float64, recorded in
 November 2026. Where both differ on purpose (docs/algorithms.md), the input avoids it or the test
-converts: verl whitens with sqrt(var + 1e-8), and its GSPO has a ratio for each row.
+converts: verl whitens with sqrt(var + 1e-8), in GDPO over tokens (here one for each episode), and
+its GSPO has a ratio for each row.
 """
 
 import json
@@ -16,6 +17,7 @@ from agentrl.algorithms.core.policy_loss import LossInputs, load_loss
 from agentrl.algorithms.core.token_weights import token_weights
 from agentrl.config import algorithm_config
 from tests.algorithms.played import played, result_of
+from tests.policies import families
 
 RECORDED = json.loads((Path(__file__).parent / "verl.json").read_text())
 
@@ -53,6 +55,66 @@ def test_advantages_are_those_of_verl(episodes, name):
     if found.returns is not None:
         targets = tensor(RECORDED["advantages"]["ppo_returns"])
         torch.testing.assert_close(found.returns, targets, atol=1e-8, rtol=0)
+
+
+def gdpo_of(rewards, weights, group):
+    """[E] GDPO's advantages of episodes with one token; None is a function that does not apply."""
+    found = result_of(
+        played(
+            torch.zeros(len(rewards), 1).double(),
+            group=group,
+            function_rewards=tensor([[0.0 if r is None else r for r in row] for row in rewards]),
+            function_weights=tensor(
+                [
+                    [0.0 if r is None else w for r, w in zip(row, weights, strict=True)]
+                    for row in rewards
+                ]
+            ),
+        ),
+        "gdpo",
+    )
+    return found.advantages[:, 0]
+
+
+def test_gdpo_advantages_are_those_of_verl():
+    given = RECORDED["gdpo"]
+    found = gdpo_of(given["rewards"], given["weights"], given["group"])
+    expected = tensor(given["advantages"])[:, 0]
+    torch.testing.assert_close(found, expected, atol=5e-6, rtol=5e-6)
+
+
+@pytest.mark.slow
+def test_gdpo_advantages_are_those_of_trl(tiny_vlm, tmp_path):
+    """Of its trainer, which scores replies of one token; some functions do not apply."""
+    trl = pytest.importorskip("trl")
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+
+    folder = families.build("text", tiny_vlm, tmp_path / "model")
+    rewards = [[0, 50], [100, 50], [100, 20], [0, 300], [0, None], [100, 40]]
+    weights = [1.0, 0.5]
+    rows = [{"prompt": [{"role": "user", "content": word}]} for word in ("yes", "no")]
+    trainer = trl.GRPOTrainer(
+        model=str(folder),
+        processing_class=AutoTokenizer.from_pretrained(folder),
+        reward_funcs=[
+            lambda completions, **_: [row[0] for row in rewards],
+            lambda completions, **_: [row[1] for row in rewards],
+        ],
+        args=trl.GRPOConfig(
+            output_dir=str(tmp_path / "out"), use_cpu=True, bf16=False, report_to="none",
+            gradient_checkpointing=False, per_device_train_batch_size=6, num_generations=3,
+            max_completion_length=1, reward_weights=weights,
+            multi_objective_aggregation="normalize_then_sum",
+        ),
+        train_dataset=Dataset.from_list(rows),
+    )  # fmt: skip
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.model.train()
+    theirs = trainer._generate_and_score_completions([row for row in rows for _ in range(3)])
+    found = gdpo_of(rewards, weights, [0, 0, 0, 1, 1, 1])
+    # It adds 1e-4 to standard deviations of about 1.
+    torch.testing.assert_close(found.float(), theirs["advantages"], rtol=3e-4, atol=3e-4)
 
 
 LOSSES = {

@@ -48,6 +48,40 @@ def test_dr_grpo_does_not_divide_and_rloo_leaves_one_out():
     close(advantages_of(episodes, "rloo"), [-3], [-1.5], [4.5])
 
 
+def test_gdpo_normalizes_each_function_before_they_are_added():
+    # In units of sqrt(3), the first gives -2/3, 1/3, 1/3, and the second -1/3, -1/3, 2/3: the sums
+    # are -1, 0, 1, of standard deviation 1. A hundred times the reward changes nothing.
+    for scale in (1, 100):
+        functions = numbers([0, 0], [1, 0], [1, 10 * scale])
+        found = advantages_of(played(numbers([0], [0], [0]), function_rewards=functions), "gdpo")
+        close(found, [-1], [0], [1])
+
+
+def test_gdpo_compares_episodes_with_equal_totals_by_the_functions_weights():
+    functions, weights = numbers([1, 0], [0, 1]), numbers([2, 1], [2, 1])
+    episodes = played(numbers([1], [1]), function_rewards=functions, function_weights=weights)
+    half = 1 / math.sqrt(2)  # 2 half - half and its opposite, of standard deviation 1
+    close(advantages_of(episodes, "gdpo"), [half], [-half])
+    even = played(numbers([1], [1]), function_rewards=functions)
+    close(advantages_of(even, "gdpo"), [0], [0])
+
+
+def test_gdpo_compares_only_episodes_that_a_function_applies_to():
+    functions, weights = numbers([1, 9], [3, 0], [5, 9]), numbers([0, 1], [1, 0], [1, 1])
+    episodes = played(numbers([9], [3], [14]), function_rewards=functions, function_weights=weights)
+    # The first function compares 3 and 5, the second 9 and 9: 0, -h, h, of standard deviation h.
+    close(advantages_of(episodes, "gdpo"), [0], [-1], [1])
+
+
+def test_gdpo_is_normalized_over_the_step_and_leaves_equal_groups_at_zero():
+    functions = numbers([0, 0], [2, 0], [7, 7], [7, 7], [0, 0], [3, 1])
+    episodes = played(numbers(*[[0]] * 6), group=[0, 0, 1, 1, 2, 2], function_rewards=functions)
+    found = advantages_of(episodes, "gdpo")
+    half = 1 / math.sqrt(2)  # the sums' standard deviation is sqrt(10 half^2 / 5) = 1
+    close(found, [-half], [half], [0], [0], [-2 * half], [2 * half])
+    assert not found[2:4].any()
+
+
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo"])
 def test_a_single_episode_gets_zero_advantage(name):
     assert advantages_of(played(numbers([5])), name).tolist() == [[0]]

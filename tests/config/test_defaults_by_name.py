@@ -138,6 +138,11 @@ def test_a_mistake_in_the_settings_of_what_other_overrides_name_is_blamed_on_it(
             "set algorithm.kl.add_to=loss or reward, or reset it to null",
         ),
         ({"kl": {"add_to": "reward", "estimate": "k3"}}, {}, "k3: cannot be added to the reward"),
+        (
+            {"name": "gdpo", "kl": {"add_to": "reward"}},
+            {},
+            "algorithm.kl.add_to=reward: gdpo normalizes each reward function",
+        ),
         ({"sampling": {"filter_means": [1.0]}}, {}, "must be [lowest, highest], or null"),
         (
             {"importance_correction": {"low": 3.0}},

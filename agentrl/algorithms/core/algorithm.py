@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from agentrl.algorithms.core.trajectories import Trajectories
 
+_OVERLONG = "algorithm.overlong"
+"""Name of the overlong penalty among the reward functions."""
+
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Requires:
@@ -49,6 +52,9 @@ class Requires:
     """The greedy policy's return on each group's seed, in `Trajectories.greedy`."""
     state_keys: bool = False
     """State keys from the environment, in `Trajectories.states`."""
+    reward_functions: bool = False
+    """The rewards of each function, in `Trajectories.function_rewards`. A group has a learning
+    signal if those of any function differ, even if the totals are equal."""
 
     @property
     def token_scores(self) -> bool:
@@ -131,7 +137,8 @@ class Algorithm(ABC):
 
     def keep_group(self, group: Sequence[ScoredEpisode]) -> bool:
         """Return whether to train on a group; `algorithm.sampling` has the filters."""
-        return has_learning_signal(group, self.config.sampling)
+        by_function = self.requires.reward_functions
+        return has_learning_signal(group, self.config.sampling, by_function=by_function)
 
     def shape_rewards(
         self, group: Sequence[ScoredEpisode], max_new_tokens: int
@@ -188,11 +195,27 @@ def load_algorithm(config: AlgorithmConfig) -> Algorithm:
     return algorithm
 
 
-def has_learning_signal(group: Sequence[ScoredEpisode], settings: GroupFilterConfig) -> bool:
-    """Return whether a group passes `algorithm.sampling`'s filters (DAPO, arXiv:2503.14476)."""
-    returns = [scored.reward for scored in group if not scored.episode.outcome.void]
-    if settings.filter_groups and (not returns or nearly_equal(min(returns), max(returns))):
-        return False
+def has_learning_signal(
+    group: Sequence[ScoredEpisode], settings: GroupFilterConfig, *, by_function: bool = False
+) -> bool:
+    """Return whether a group passes `algorithm.sampling`'s filters (DAPO, arXiv:2503.14476).
+
+    Args:
+        group: the episodes of a group.
+        settings: settings in `algorithm.sampling`.
+        by_function: compare the rewards of each function instead of their weighted sums.
+    """
+    valid = [scored for scored in group if not scored.episode.outcome.void]
+    returns = [scored.reward for scored in valid]
+    if settings.filter_groups:
+        compared: dict[str, list[float]] = {}
+        for scored in valid:
+            own = scored.by_function() if by_function else {"": (1.0, scored.reward)}
+            for name, (weight, total) in own.items():
+                if weight:
+                    compared.setdefault(name, []).append(total)
+        if all(nearly_equal(min(totals), max(totals)) for totals in compared.values()):
+            return False
     if settings.filter_means is not None and returns:
         low, high = settings.filter_means
         return low <= sum(returns) / len(returns) <= high
@@ -218,21 +241,27 @@ def overlong_penalty(length: int, longest: int, buffer: float, penalty: float) -
 def penalize_overlong(
     group: Sequence[ScoredEpisode], settings: OverlongConfig, max_new_tokens: int
 ) -> list[ScoredEpisode]:
-    """Add the penalty for overlong replies to a group's rewards; do nothing without a buffer."""
+    """Add the penalty for overlong replies to a group's rewards; do nothing without a buffer.
+
+    The penalty is one more reward function with weight `algorithm.overlong.penalty`.
+    """
     buffer = settings.buffer * max_new_tokens
     if buffer <= 0:
         return list(group)
-    return [
-        replace(
-            scored,
-            rewards=tuple(
-                reward
-                + overlong_penalty(len(turn.reply_ids), max_new_tokens, buffer, settings.penalty)
-                for reward, turn in zip(scored.rewards, scored.episode.turns, strict=True)
-            ),
-        )
-        for scored in group
-    ]
+    shaped = []
+    for scored in group:
+        lengths = [len(turn.reply_ids) for turn in scored.episode.turns]
+        own = tuple(overlong_penalty(length, max_new_tokens, buffer, 1.0) for length in lengths)
+        pairs = zip(scored.rewards, own, strict=True)
+        scored = replace(scored, rewards=tuple(r + settings.penalty * p for r, p in pairs))
+        if scored.weights:
+            scored = replace(
+                scored,
+                components={**scored.components, _OVERLONG: own},
+                weights={**scored.weights, _OVERLONG: settings.penalty},
+            )
+        shaped.append(scored)
+    return shaped
 
 
 def method_boundary(algorithm: Algorithm, method: str) -> AbstractContextManager[None]:

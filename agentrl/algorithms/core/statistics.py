@@ -36,6 +36,13 @@ def standardize(values: Tensor) -> Tensor:
     return (values - values.mean()) / (values.std() + EPSILON)
 
 
+def rescale(values: Tensor) -> Tensor:
+    """Return [G] x / (std + 1e-6), ddof 1; all 0 for a single value or equal values."""
+    if len(values) < 2 or _all_equal(values):
+        return values.new_zeros(values.shape)
+    return values / (values.std() + EPSILON)
+
+
 def center(values: Tensor) -> Tensor:
     """Return [G] x - mean; all 0 for equal values."""
     if _all_equal(values):

@@ -5,6 +5,7 @@ Shapes: E episodes; T turns and N sampled tokens of the longest episode.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,6 +57,10 @@ class Trajectories:
     """float64[E, N]; 0 without an implicit reward."""
     greedy: Tensor
     """float64[E], the return of the greedy policy on the same seed; 0 if not played."""
+    function_rewards: Tensor
+    """float64[E, K], the unweighted reward of each of K reward functions, summed over the turns."""
+    function_weights: Tensor
+    """float64[E, K], the weight of each function; 0 if it does not apply to the episode."""
 
     @property
     def returns(self) -> Tensor:
@@ -108,6 +113,7 @@ def build_trajectories(
         torch.zeros(len(own), dtype=torch.float64).index_add(0, at, r)
         for own, at, r in zip(sizes, turn, rewards, strict=True)
     ]
+    function_rewards, function_weights = _by_function(episodes)
     is_truncated = [e.episode.outcome is Outcome.TRUNCATED for e in episodes]
     valid = torch.tensor([not e.episode.outcome.void for e in episodes])
     tokens = _pad([torch.ones(len(own), dtype=torch.bool) for own in turn])
@@ -127,6 +133,8 @@ def build_trajectories(
         ),
         implicit=_pad([_float64(s.implicit) for s in scores], tokens.shape[1]),
         greedy=_repeated(greedy or [0.0] * len(groups), group_sizes, torch.float64),
+        function_rewards=function_rewards,
+        function_weights=function_weights,
     )
 
 
@@ -143,6 +151,16 @@ def _token_rewards(
         if end:
             result[end - 1] += reward
     return result
+
+
+def _by_function(episodes: Sequence[ScoredEpisode]) -> tuple[Tensor, Tensor]:
+    """Return float64[E, K] the unweighted rewards and float64[E, K] the weights of functions."""
+    own = [{} if e.episode.outcome.void else e.by_function() for e in episodes]
+    # The same function may have another weight in another environment of a mixture.
+    names = list(dict.fromkeys(name for functions in own for name in functions))
+    rows = [[functions.get(name, (0.0, 0.0)) for name in names] for functions in own]
+    weights, rewards = _float64(rows).view(len(episodes), len(names), 2).unbind(-1)
+    return rewards, weights
 
 
 def _state_ids(groups: Sequence[Sequence[ScoredEpisode]]) -> Tensor:
@@ -168,7 +186,7 @@ def _repeated(values: Sequence[float], counts: Sequence[int], dtype: torch.dtype
     return torch.tensor([value for value, count in pairs for _ in range(count)], dtype=dtype)
 
 
-def _float64(values: Sequence[float]) -> Tensor:
+def _float64(values: Sequence[Any]) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 

@@ -153,7 +153,13 @@ def resample_invariant(algorithm: Algorithm, groups: Groups, seed: int) -> None:
 
 def last_raised(scored: ScoredEpisode, shift: float) -> ScoredEpisode:
     """Return the episode with its last reward increased by `shift`."""
-    return replace(scored, rewards=(*scored.rewards[:-1], scored.rewards[-1] + shift))
+
+    def raised(values: Sequence[float]) -> tuple[float, ...]:
+        return (*values[:-1], values[-1] + shift)
+
+    # The first reward function pays the difference; its weight is 1.
+    own = {name: raised(scored.components[name]) for name in list(scored.weights)[:1]}
+    return replace(scored, rewards=raised(scored.rewards), components={**scored.components, **own})
 
 
 def _check_form(what: str, values: Tensor, played: Trajectories) -> None:

@@ -76,7 +76,15 @@ def scored_episode(
         error=None,
         device=None,
     )
-    return ScoredEpisode(episode=episode, components={}, rewards=tuple(rewards))
+    # Two reward functions: the integers and the fractions.
+    whole = tuple(float(np.floor(reward)) for reward in rewards)
+    parts = tuple(reward - floor for reward, floor in zip(rewards, whole, strict=True))
+    return ScoredEpisode(
+        episode=episode,
+        components={"whole": whole, "parts": parts},
+        rewards=tuple(rewards),
+        weights={"whole": 1.0, "parts": 1.0},
+    )
 
 
 def model_scores(scored: ScoredEpisode) -> EpisodeScores:

@@ -181,6 +181,7 @@ class RewardFunctions:
         if self._pool is None:
             results = [tuple(env_reward(episode))]
         components: dict[str, tuple[float, ...]] = {}
+        weights: dict[str, float] = {}
         totals = [0.0] * count
         for name, weight, result in zip(self._names, self._weights, results, strict=True):
             assert result is not None, "each function has returned"
@@ -194,6 +195,7 @@ class RewardFunctions:
             else:
                 own = components[name] = result
             if own is not None:
+                weights[name] = weight
                 totals = [t + weight * c for t, c in zip(totals, own, strict=True)]
         if not components:
             names = ", ".join(self._names)
@@ -204,7 +206,9 @@ class RewardFunctions:
         # The learner computes in float32.
         if not all(abs(total) <= _FLOAT32_MAX for total in (*totals, sum(totals))):
             raise RewardError(f"the rewards {totals} add up to {sum(totals)}, which is too large")
-        return ScoredEpisode(episode=episode, components=components, rewards=tuple(totals))
+        return ScoredEpisode(
+            episode=episode, components=components, rewards=tuple(totals), weights=weights
+        )
 
 
 def _is_scorable(episode: Episode) -> bool:

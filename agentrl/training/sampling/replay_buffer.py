@@ -170,6 +170,7 @@ def _arrays(scored: ScoredEpisode) -> dict[str, Any]:
         "episode": to_json(replace(scored.episode, turns=turns)),
         "rewards": list(scored.rewards),
         "components": {name: list(values) for name, values in scored.components.items()},
+        "weights": dict(scored.weights),
         "images": shown,
     }
     text = np.frombuffer(json.dumps(tree).encode(), np.uint8)
@@ -187,5 +188,6 @@ def _episode(arrays: Mapping[str, Any]) -> ScoredEpisode:
         episode=replace(episode, turns=tuple(turns)),
         components={name: tuple(values) for name, values in tree["components"].items()},
         rewards=tuple(tree["rewards"]),
+        weights=tree["weights"],
         replayed=True,
     )

@@ -34,6 +34,7 @@ def test_the_reward_is_the_weighted_sum_of_its_components():
     scored = RewardFunctions(parts).score(episode_of(TICKET, turns=2))
     assert scored.components == {"given": (0.0, 1.0), "per_turn": (3.0, 3.0)}
     assert scored.rewards == (6.0, 6.5)
+    assert scored.weights == {"given": 0.5, "per_turn": 2.0}
     assert scored.reward == 12.5
 
 

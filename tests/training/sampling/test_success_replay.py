@@ -49,10 +49,12 @@ def sampler_in(folder, **own):
 
 def test_an_episode_comes_back_with_every_number_and_pixel(tmp_path, scored):
     buffer = ReplayBuffer(tmp_path / "new", 10, 1e9)
+    scored = replace(scored, components={"a": (0.0, 0.0, 2.0)}, weights={"a": 0.5})
     buffer.add(TASK, scored, 3)
     again = buffer.load(scored.episode.id)
     assert again.replayed
     assert again.rewards == scored.rewards
+    assert again.by_function() == scored.by_function() == {"a": (0.5, 2.0)}
     for old, new in zip(scored.episode.turns, again.episode.turns, strict=True):
         assert (old.prompt_ids, old.reply_ids) == (new.prompt_ids, new.reply_ids)
         assert (old.reply_logprobs, old.reply_versions) == (new.reply_logprobs, new.reply_versions)

@@ -8,14 +8,19 @@ import pytest
 import torch
 
 from agentrl.algorithms.core.advantages import compute_advantages
-from agentrl.algorithms.core.algorithm import load_algorithm, overlong_penalty
+from agentrl.algorithms.core.algorithm import (
+    load_algorithm,
+    overlong_penalty,
+    penalize_overlong,
+)
 from agentrl.algorithms.core.trajectories import build_trajectories
-from agentrl.config import Config, algorithm_config
+from agentrl.check.support.sample_steps import scored_episode
+from agentrl.config import Config, OverlongConfig, algorithm_config
 from agentrl.errors import LearnerError
 from agentrl.extension_points import ALGORITHM
 from agentrl.types import Outcome, TokenScores
 from tests.training.episodes import play
-from tests.training.samples import step_samples
+from tests.training.samples import step_samples, turn
 
 ALGORITHMS = [extension.name for extension in ALGORITHM.extensions()]
 NUMBERS = ("loss", "grad_norm", "entropy", "approx_kl", "kl", "value_loss", "implicit_grad_norm")
@@ -219,6 +224,21 @@ def test_overlong_replies_are_penalized(length, penalty):
     assert overlong_penalty(length, 10, 0.0, 1.0) == 0
 
 
+def test_the_overlong_penalty_is_one_of_the_reward_functions(model_adapter):
+    scored = replace(
+        scored_episode([turn(reply=range(2, 12)), turn(reply=(2,))], (1.0, 3.0)),
+        components={"own": (0.5, 1.5)},
+        weights={"own": 2.0},
+    )
+    settings = OverlongConfig(buffer=0.4, penalty=3.0)
+    (shaped,) = penalize_overlong([scored], settings, 10)
+    assert shaped.rewards == (-2.0, 3.0)
+    assert shaped.by_function() == {"own": (2.0, 2.0), "algorithm.overlong": (3.0, -1.0)}
+    plain = replace(scored, weights={})
+    (shaped,) = penalize_overlong([plain], settings, 10)
+    assert shaped.by_function() == {"": (1.0, 1.0)}
+
+
 def test_groups_with_different_returns_have_a_learning_signal(groups):
     def kept(group, name, **sampling):
         return load_algorithm(algorithm_config(name, sampling=sampling)).keep_group(group)
@@ -229,6 +249,19 @@ def test_groups_with_different_returns_have_a_learning_signal(groups):
     assert kept(closed, "grpo")
     assert kept(closed, "grpo", filter_means=[0.5, 1.5])
     assert not kept(closed, "grpo", filter_means=[1.5, 2.0])
+    apart = [
+        dataclasses.replace(
+            one,
+            components={"a": (float(k), 0.0, 0.0), "b": (0.0, 1.0 - k, 0.0), "c": (k, k, k)},
+            weights={"a": 1.0, "b": 1.0, "c": 0.0},
+        )
+        for k, one in enumerate(closed[:2])
+    ]
+    assert not kept(apart, "grpo", filter_groups=True)
+    assert kept(apart, "gdpo", filter_groups=True)
+    alike = [dataclasses.replace(one, components=apart[0].components) for one in apart]
+    for equal in (alike, closed):
+        assert not kept(equal, "gdpo", filter_groups=True)
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "prime"])
