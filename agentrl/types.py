@@ -504,6 +504,8 @@ class TokenScores:
     """The critic's value of the state after the sequence's last token."""
     implicit_logprobs: tuple[float, ...] | None = None
     """[N], log-probabilities under the implicit reward model."""
+    teacher_logprobs: tuple[float, ...] | None = None
+    """[N], log-probabilities under the teacher."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -90,7 +90,8 @@ TESTS = [
      "test_micro_batches_and_shared_prefixes_do_not_change_the_update"),
     ("2", "algorithms `grpo`, `gspo`, `cispo`, `sapo`; `grpo` with LoRA",
      "training/learner/test_ranks.py::test_two_ranks_learn_what_one_does"),
-    ("2", "algorithms `dapo`, `ppo`, `turn_ppo`, `prime`; `grpo` with QLoRA, in bfloat16 (slow)",
+    ("2",
+     "algorithms `dapo`, `ppo`, `turn_ppo`, `prime`, `opd`; `grpo` with QLoRA, in bfloat16 (slow)",
      "training/learner/test_ranks.py::test_two_ranks_learn_what_one_does_with_every_other_loss"),
     ("2", "algorithms `grpo`, `dapo`, `ppo`, `gspo`, `prime`",
      "training/learner/test_sequence_parallel.py::"
@@ -169,6 +170,12 @@ TESTS = [
      "algorithms/test_losses.py::test_corrections_of_worked_examples"),
     ("by hand", "every KL estimator",
      "algorithms/test_losses.py::test_divergences_of_a_worked_example"),
+    ("by hand", "`opd`",
+     "algorithms/test_worked_examples.py::"
+     "test_opd_adds_the_teachers_log_ratio_of_each_token_to_grpo"),
+    ("exact", "`opd`",
+     "algorithms/test_advantages.py::"
+     "test_opd_has_the_gradient_of_the_reverse_kl_to_the_teacher"),
     ("exact", "every KL estimator, in the reward",
      "algorithms/test_advantages.py::test_only_k1_in_the_reward_has_the_gradient_of_the_kl"),
     ("by hand", "`pf_ppo`: its advantages",
@@ -181,7 +188,7 @@ TESTS = [
 
 SETTINGS = {
     "discount": 0.5, "token_discount": 1.0, "gae_lambda": 0.5, "turn_gae_lambda": 1.0,
-    "episode_weight": 1.0, "state_weight": 1.0,
+    "episode_weight": 1.0, "state_weight": 1.0, "reward_weight": 1.0,
 }  # fmt: skip
 """Of the worked example, as far as an algorithm has them."""
 
@@ -212,6 +219,7 @@ def case() -> Trajectories:
         values=torch.tensor([[1.0, 0.5, 0.5]] * 3, dtype=torch.float64),
         last_values=torch.tensor([0.0, 0.0, 0.5], dtype=torch.float64),
         implicit=torch.tensor([[0.1, 0.2, 0.3], [0.0, 0.0, 0.0], [0.2, 0.1, 0.0]]).double(),
+        teacher=torch.tensor([[0.5, 0.0, -1.0], [0.0, 0.5, 0.5], [1.0, -0.5, 0.0]]).double(),
         greedy=torch.full((3,), 1.0, dtype=torch.float64),
         function_rewards=torch.tensor([[1, 2], [1, 0], [0, 1]], dtype=torch.float64),
         function_weights=torch.ones(3, 2, dtype=torch.float64),
@@ -255,6 +263,10 @@ def _given() -> str:
         ("V: the critic's value before each token", *(_numbers(row, "g") for row in given.values)),
         ("V after the last token", *(f"{value:g}" for value in given.last_values.tolist())),
         ("r: the implicit reward of each token", *(_numbers(row, "g") for row in given.implicit)),
+        (
+            "t: log pi_teacher - log pi of each token",
+            *(_numbers(row, "g") for row in given.teacher),
+        ),
         ("R of the greedy policy", *(f"{value:g}" for value in given.greedy.tolist())),
     ]
     words = (

@@ -1,7 +1,8 @@
 """Settings that all algorithms share; each algorithm adds its own settings and defaults."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
 from agentrl.config.bounds import (
     BatchSize,
@@ -202,6 +203,14 @@ class AlgorithmConfig:
     """Passes over a step's samples."""
     minibatch: BatchSize | None = None
     """Samples with nonzero advantage per optimizer step; None takes a single step per pass."""
+
+    def with_absolute_paths(self, absolute: Callable[[str], str]) -> Self:
+        """Return the settings with absolute paths.
+
+        Args:
+            absolute: makes a path absolute if something exists there.
+        """
+        return self
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value, for any job."""

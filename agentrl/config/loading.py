@@ -171,6 +171,9 @@ def with_absolute_paths(config: Config) -> Config:
     sections["run"] = replace(config.run, dir=absolute(config.run.dir), search_path=folders)
     if config.model.path != "tiny" and path_of(config.model.path, "model.path").is_dir():
         sections["model"] = replace(config.model, path=absolute(config.model.path))
+    sections["algorithm"] = config.algorithm.with_absolute_paths(
+        lambda path: absolute(path) if Path(path).expanduser().exists() else path
+    )
     if (warm := config.warm_start) is not None:
         cache = None if warm.cache is None else absolute(warm.cache)
         recorded = [absolute(run) for run in warm.recorded]

@@ -24,6 +24,7 @@ def played(
     values: Tensor | None = None,
     last_values: Tensor | None = None,
     implicit: Tensor | None = None,
+    teacher: Tensor | None = None,
     greedy: Tensor | None = None,
     function_rewards: Tensor | None = None,
     function_weights: Tensor | None = None,
@@ -51,6 +52,7 @@ def played(
         values=zeros if values is None else values,
         last_values=zeros[:, 0] if last_values is None else last_values,
         implicit=zeros if implicit is None else implicit,
+        teacher=zeros if teacher is None else teacher,
         greedy=zeros[:, 0] if greedy is None else greedy,
         function_rewards=of_function,
         function_weights=(

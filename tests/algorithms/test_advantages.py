@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from agentrl.algorithms.core.advantages import compute_advantages, state_match_fraction
 from agentrl.algorithms.core.algorithm import check_state_keys, load_algorithm
 from agentrl.algorithms.core.kl import ESTIMATES
+from agentrl.algorithms.core.policy_loss import LossInputs
 from agentrl.algorithms.core.trajectories import EpisodeScores, build_trajectories, split_by_turn
 from agentrl.check.support import advantage_invariants
 from agentrl.check.support.sample_steps import (
@@ -233,6 +234,25 @@ def test_only_k1_in_the_reward_has_the_gradient_of_the_kl(name, spread):
         torch.testing.assert_close(found, expected)
     else:
         assert abs(projection) < (0.35 if name == "abs" else 0.6 * spread)
+
+
+def test_opd_has_the_gradient_of_the_reverse_kl_to_the_teacher():
+    """Exactly: summed over all tokens of a small vocabulary, weighted by their probability."""
+    seed = torch.Generator().manual_seed(0)
+    own, teacher = torch.randn(2, 7, generator=seed, dtype=torch.float64)
+    own.requires_grad_()
+    logprobs, other = own.log_softmax(-1), teacher.log_softmax(-1)
+    episodes = [[scored([0.0], tokens=1)] for _ in own]
+    old = logprobs.detach()
+    scores = [EpisodeScores(teacher=(ratio,)) for ratio in (other - old).tolist()]
+    chosen = algorithm("opd")
+    found = compute_advantages(build_trajectories(episodes, scores), chosen).advantages[:, 0]
+    inputs = LossInputs(logprobs=logprobs, old_logprobs=old, advantages=found, turn=torch.arange(7))
+    surrogate = (old.exp() * chosen.loss(inputs).loss).sum()
+    kl = (logprobs.exp() * (logprobs - other)).sum()
+    (slope,) = torch.autograd.grad(surrogate, own, retain_graph=True)
+    (expected,) = torch.autograd.grad(kl, own)
+    torch.testing.assert_close(slope, expected)
 
 
 def test_rewards_of_functions_are_sums_over_turns_where_they_apply():

@@ -7,7 +7,9 @@ its GSPO has a ratio for each row.
 """
 
 import json
+from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -115,6 +117,75 @@ def test_gdpo_advantages_are_those_of_trl(tiny_vlm, tmp_path):
     found = gdpo_of(rewards, weights, [0, 0, 0, 1, 1, 1])
     # It adds 1e-4 to standard deviations of about 1.
     torch.testing.assert_close(found.float(), theirs["advantages"], rtol=3e-4, atol=3e-4)
+
+
+def opd_of(own, engine, teacher):
+    """The gradient of OPD's loss, summed over the tokens of a reply, without a reward.
+
+    Args:
+        own: [N] log-probabilities under the policy before its first update.
+        engine: [N] those that the engine reported.
+        teacher: [N] those under the teacher.
+    """
+    logprobs = own.clone().requires_grad_()
+    advantages = result_of(
+        played(torch.zeros(1, len(own)).double(), teacher=(teacher - own)[None]), "opd"
+    ).advantages[0]
+    loss = load_loss(algorithm_config("opd").loss)
+    turn = torch.zeros(len(own), dtype=torch.long)
+    inputs = LossInputs(logprobs=logprobs, old_logprobs=engine, advantages=advantages, turn=turn)
+    (gradient,) = torch.autograd.grad(loss(inputs).loss.sum(), logprobs)
+    return gradient
+
+
+def test_opd_has_the_gradient_of_prime_rl():
+    """As it is published: -(teacher - trainer) exp(trainer - inference), the first detached.
+
+    Its term 1e-3 (trainer - inference)^2 is left out.
+    """
+    engine = tensor([-1.0, -0.3, -2.0, -0.7])
+    teacher = tensor([-0.2, -1.5, -2.5, -0.1])
+    own = engine + tensor([0.05, -0.1, 0.0, 0.1])
+    trainer = own.clone().requires_grad_()
+    loss = -((teacher - trainer).detach() * (trainer - engine).exp()).sum()
+    (expected,) = torch.autograd.grad(loss, trainer)
+    torch.testing.assert_close(opd_of(own, engine, teacher), expected)
+
+
+@pytest.mark.slow
+def test_opd_has_the_gradients_of_trl():
+    """On sampled tokens as in IW-OPD with gamma 0, and on average as over the whole vocabulary."""
+    pytest.importorskip("trl")
+    from trl.experimental.iw_opd import IWOPDTrainer
+
+    seed = torch.Generator().manual_seed(0)
+    logits, other = torch.randn(2, 1, 4, 6, generator=seed, dtype=torch.float64)
+    logits.requires_grad_()
+    tokens = torch.tensor([[0, 3, 5, 3]])
+    table, teacher = logits.log_softmax(-1), other.log_softmax(-1)
+    trainer = SimpleNamespace(
+        temperature=1.0, iw_opd_gamma=0.0, iw_opd_epsilon=1e-8,
+        model=SimpleNamespace(training=True), _metrics={"train": defaultdict(list)},
+    )  # fmt: skip
+    theirs = IWOPDTrainer._compute_iw_opd_loss(
+        trainer, logits, tokens, tokens, teacher.gather(-1, tokens[..., None])[..., 0]
+    )
+    (expected,) = torch.autograd.grad(theirs * tokens.numel(), logits)
+    old = table.detach()
+
+    def slope(sampled, weight=1.0):
+        """Our gradient with respect to the logits, for one token at each position."""
+        chosen = [x.gather(-1, sampled[..., None])[0, :, 0] for x in (old, teacher)]
+        own = opd_of(chosen[0], chosen[0], chosen[1]) * weight
+        picked = table.gather(-1, sampled[..., None])[0, :, 0]
+        return torch.autograd.grad((own * picked).sum(), logits, retain_graph=True)[0]
+
+    torch.testing.assert_close(slope(tokens), expected)
+    everywhere = [torch.full((1, 4), token) for token in range(6)]
+    mean = sum(slope(one, old[0, :, one[0, 0]].exp()) for one in everywhere)
+    divergence = IWOPDTrainer.generalized_jsd_loss(logits, other, beta=1.0, reduction="sum")
+    (expected,) = torch.autograd.grad(divergence, logits)
+    torch.testing.assert_close(mean, expected)
 
 
 LOSSES = {

@@ -214,6 +214,17 @@ def test_prime_gives_a_single_episode_zero_advantage():
     close(advantages_of(played(numbers([0, 1]), implicit=numbers([1, 1])), "prime"), [0, 0])
 
 
+def test_opd_adds_the_teachers_log_ratio_of_each_token_to_grpo():
+    mask = bools([True, True], [True, False])
+    teacher = numbers([0.5, -1], [0.25, 9])
+    episodes = played(numbers([1, 0], [3, 9]), mask=mask, teacher=teacher)
+    half = 1 / math.sqrt(2)  # GRPO's advantages of returns 1 and 3
+    close(advantages_of(episodes, "opd"), [0.5 - half, -1 - half], [0.25 + half, 0])
+    close(advantages_of(episodes, "opd", reward_weight=0.0), [0.5, -1], [0.25, 0])
+    void = played(numbers([1, 0], [3, 9]), valid=[True, False], teacher=teacher)
+    close(advantages_of(void, "opd"), [0.5, -1], [0, 0])
+
+
 def test_whitening_of_a_worked_example():
     found = whiten(numbers([1, 50], [3, 5]), bools([True, False], [True, True]))
     close(found, [-1, 0], [0, 1])

@@ -41,6 +41,9 @@ class Requires:
     targets."""
     implicit_reward: ImplicitRewardConfig | None = None
     """A reward model trained online on outcomes, which provides `Trajectories.implicit`."""
+    teacher: str | None = None
+    """A frozen model, named as in `algorithm.teacher` of `opd`, which provides
+    `Trajectories.teacher`."""
     reference: bool = False
     """A frozen copy of the policy from the start of reinforcement learning."""
     old_logprobs: bool = False
@@ -59,7 +62,8 @@ class Requires:
     @property
     def token_scores(self) -> bool:
         """True if a model must score the sampled tokens before the update."""
-        return bool(self.critic or self.implicit_reward or self.reference or self.old_logprobs)
+        models = (self.critic, self.implicit_reward, self.teacher)
+        return any(models) or self.reference or self.old_logprobs
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -172,7 +176,7 @@ class Algorithm(ABC):
     def requirements(self) -> Requires:
         """Combine `requires` with the requirements of settings common to all algorithms."""
         own, config = self.requires, self.config
-        # An implicit reward is a log-ratio to the reference. Both the KL in rewards and the
+        # An implicit reward is a log-ratio to the reference. A teacher, the KL in rewards and the
         # importance correction need the learner's own log-probabilities before the update.
         return replace(
             own,
@@ -180,6 +184,7 @@ class Algorithm(ABC):
             or own.implicit_reward is not None
             or config.kl.add_to != "none",
             old_logprobs=own.old_logprobs
+            or own.teacher is not None
             or config.kl.add_to == "reward"
             or config.importance_correction.kind != "none",
             all_tokens=own.all_tokens

@@ -27,6 +27,8 @@ class EpisodeScores:
     """[n], KL estimate between policy and reference; empty unless the reward includes the KL."""
     implicit: tuple[float, ...] = ()
     """[n], the implicit process reward (PRIME); empty without an implicit reward."""
+    teacher: tuple[float, ...] = ()
+    """[n], log-ratio of the teacher to the policy before the update; empty without a teacher."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -55,6 +57,9 @@ class Trajectories:
     """float64[E], value of the state after the last token; 0 unless the episode was truncated."""
     implicit: Tensor
     """float64[E, N]; 0 without an implicit reward."""
+    teacher: Tensor
+    """float64[E, N], log pi_teacher - log pi of each token, before the update; 0 without a
+    teacher."""
     greedy: Tensor
     """float64[E], the return of the greedy policy on the same seed; 0 if not played."""
     function_rewards: Tensor
@@ -132,6 +137,7 @@ def build_trajectories(
             [s.last_value if own else 0.0 for s, own in zip(scores, is_truncated, strict=True)]
         ),
         implicit=_pad([_float64(s.implicit) for s in scores], tokens.shape[1]),
+        teacher=_pad([_float64(s.teacher) for s in scores], tokens.shape[1]),
         greedy=_repeated(greedy or [0.0] * len(groups), group_sizes, torch.float64),
         function_rewards=function_rewards,
         function_weights=function_weights,

@@ -66,7 +66,7 @@ def mask_invariant(algorithm: Algorithm, groups: Groups, noise: float) -> None:
     played = trajectories(groups)
     filled = {
         name: torch.where(played.token_mask, getattr(played, name), noise)
-        for name in ("rewards", "values", "implicit")
+        for name in ("rewards", "values", "implicit", "teacher")
     }
     expected = compute_advantages(played, algorithm)
     found = compute_advantages(replace(played, **filled), algorithm)
@@ -87,7 +87,9 @@ def shift_invariant(algorithm: Algorithm, groups: Groups, shift: float) -> None:
     moved = [[last_raised(one, shift) for one in group] for group in groups]
     # Model scores are derived from the rewards; both computations need the same scores.
     own = trajectories(groups)
-    raised = replace(trajectories(moved), values=own.values, implicit=own.implicit)
+    raised = replace(
+        trajectories(moved), values=own.values, implicit=own.implicit, teacher=own.teacher
+    )
     found, expected = compute_advantages(raised, algorithm), compute_advantages(own, algorithm)
     _assert_same(
         found.advantages,

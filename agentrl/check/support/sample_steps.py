@@ -92,9 +92,12 @@ def model_scores(scored: ScoredEpisode) -> EpisodeScores:
     size = sum(len(turn.reply_ids) for turn in scored.episode.turns)
     # The rewards and the episode's length identify it well enough.
     content = [int(4 * reward) + 100 for reward in scored.rewards] + [size]
-    values, implicit = np.random.default_rng(content).normal(size=(2, size))
+    values, implicit, teacher = np.random.default_rng(content).normal(size=(3, size))
     return EpisodeScores(
-        values=tuple(values.tolist()), last_value=0.5, implicit=tuple(implicit.tolist())
+        values=tuple(values.tolist()),
+        last_value=0.5,
+        implicit=tuple(implicit.tolist()),
+        teacher=tuple(teacher.tolist()),
     )
 
 
@@ -119,6 +122,7 @@ def scores_of_sequences(groups: Groups, sequences: Sequence[TokenSequence]) -> l
                 values=own.values[begin:end],
                 last_value=own.last_value,
                 implicit_logprobs=own.implicit[begin:end],
+                teacher_logprobs=own.teacher[begin:end],
             )
         )
     return found

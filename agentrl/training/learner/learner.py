@@ -54,6 +54,7 @@ class Learner:
         world_size: number of ranks.
         rendezvous: `tcp://host:port` of the process group; None for a single rank.
         wrap: class that wraps the trained model; see `LearnerModels`.
+        teacher: folder of the teacher; see `LearnerModels`.
 
     Raises:
         ConfigError: the model cannot be loaded.
@@ -67,13 +68,14 @@ class Learner:
         world_size: int = 1,
         rendezvous: str | None = None,
         wrap: type[Backbone] = LogprobModel,
+        teacher: Path | None = None,
     ) -> None:
         self._settings = settings
         train = settings.train
         parallelism = Parallelism.of(train)
         self._rank = join(rank, world_size, rendezvous, train.deadline_s, parallelism)
         try:
-            self._models = LearnerModels(settings, folder, self._rank, wrap=wrap)
+            self._models = LearnerModels(settings, folder, self._rank, wrap=wrap, teacher=teacher)
         except BaseException:
             self._rank.leave()
             raise
@@ -99,7 +101,7 @@ class Learner:
         self._models.prepare_rl()
         models = self._models
         old: Sequence[tuple[float, ...] | None] = [None] * len(sequences)
-        reference = implicit = values = old
+        reference = implicit = teacher = values = old
         last_values = [0.0] * len(sequences)
         if models.critic is not None:
             values, last_values = models.critic.score_tokens(sequences)
@@ -109,6 +111,8 @@ class Learner:
             reference = self._logprobs(models.reference, sequences)
         if models.implicit_reward is not None:
             implicit = self._logprobs(models.implicit_reward.model, sequences)
+        if models.teacher is not None:
+            teacher = self._logprobs(models.teacher, sequences)
         return [
             TokenScores(
                 old_logprobs=old[index],
@@ -116,6 +120,7 @@ class Learner:
                 values=values[index],
                 last_value=last_values[index],
                 implicit_logprobs=implicit[index],
+                teacher_logprobs=teacher[index],
             )
             for index in range(len(sequences))
         ]

@@ -84,7 +84,9 @@ class LearnerGroup:
         self._nodes = [slot.node for slot in reservation.layout.ranks]
         self._saving: tuple[Path, Path] | None = None
 
-    def start(self, files: JobFiles, folder: Path, wrap: type[Backbone]) -> None:
+    def start(
+        self, files: JobFiles, folder: Path, wrap: type[Backbone], teacher: Path | None = None
+    ) -> None:
         """Connect the ranks and load the model; see `Learner`.
 
         Raises:
@@ -93,6 +95,7 @@ class LearnerGroup:
         """
         rendezvous = self._wait([self._actors[0].address.remote()])[0]
         count, model = len(self._actors), self._reservation.share(folder, keep=True)
+        shared_teacher = None if teacher is None else self._reservation.share(teacher, keep=True)
         self._wait(
             [
                 actor.start.remote(
@@ -103,6 +106,7 @@ class LearnerGroup:
                     rendezvous,
                     self._run.on(node),
                     wrap,
+                    None if shared_teacher is None else shared_teacher.on(node),
                 )
                 for rank, (actor, node) in enumerate(zip(self._actors, self._nodes, strict=True))
             ]
@@ -295,6 +299,7 @@ class LearnerActor:
         rendezvous: str,
         run: RecordedRun | None,
         wrap: type[Backbone],
+        teacher: Path | None,
     ) -> None:
         """Create the learner; see `Learner`."""
         self._run = None if run is None else run.open()
@@ -306,7 +311,7 @@ class LearnerActor:
         # Ray gives an actor only one thread. On the CPU, the ranks share the machine's cores.
         torch.set_num_threads(max(1, cores() // world_size))
         self._learner = Learner(
-            LearnerSettings.of(job.open()), folder, rank, world_size, rendezvous, wrap
+            LearnerSettings.of(job.open()), folder, rank, world_size, rendezvous, wrap, teacher
         )
 
     def call(
@@ -348,6 +353,7 @@ def open_learner(
     files: JobFiles,
     run: Path | None = None,
     wrap: type[Backbone] = LogprobModel,
+    teacher: Path | None = None,
 ) -> AnyLearner:
     """Start the learner in this process or in Ray actors, depending on `rollout.launcher`.
 
@@ -358,13 +364,14 @@ def open_learner(
         files: the job's files, from which ranks on other nodes read their settings.
         run: the run's folder, for the logs of the ranks; None keeps no logs.
         wrap: see `Learner`.
+        teacher: see `Learner`.
 
     Raises:
         ConfigError: the model cannot be loaded.
         LearnerError: a rank did not start.
     """
     if settings.rollout.launcher == "local":
-        return Learner(settings, folder, wrap=wrap)
+        return Learner(settings, folder, wrap=wrap, teacher=teacher)
     ray = ray_cluster.join_cluster()
     remote = ray.remote(LearnerActor)
     actors = [
@@ -372,7 +379,8 @@ def open_learner(
     ]
     group = LearnerGroup(actors, settings.train.deadline_s, reservation, run)
     try:
-        group.start(files, folder.absolute(), wrap)
+        own = None if teacher is None else teacher.absolute()
+        group.start(files, folder.absolute(), wrap, own)
     except BaseException:
         group.close()
         raise

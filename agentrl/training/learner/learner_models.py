@@ -47,6 +47,7 @@ class LearnerModels:
     Args:
         opened: opens the model and its weights.
         wrap: class that wraps the policy; a `RewardModel` can only be trained on a data set.
+        teacher: folder of the teacher, if the algorithm requires one; None takes `folder`.
 
     Raises:
         ConfigError: the model cannot be loaded.
@@ -59,6 +60,7 @@ class LearnerModels:
         rank: Rank,
         opened: ModelOpener = open_model,
         wrap: type[Backbone] = LogprobModel,
+        teacher: Path | None = None,
     ) -> None:
         self.settings, self.rank = settings, rank
         self._opened = opened
@@ -84,6 +86,10 @@ class LearnerModels:
         # Create all models now, so that a lack of memory is noticed before any episode.
         requires = settings.algorithm.requirements()
         self.reference = self.make_reference() if requires.reference else None
+        self.teacher: ShardedModel[LogprobModel] | None = None
+        """Frozen model from its own folder, and so not part of the state."""
+        if requires.teacher is not None:
+            self.teacher = self._sharded(LogprobModel, frozen=True, folder=teacher)
         critic, implicit = requires.critic, requires.implicit_reward
         self.critic = None if critic is None else self._make_critic(critic)
         self.implicit_reward = None if implicit is None else self._make_implicit_reward(implicit)
@@ -150,15 +156,19 @@ class LearnerModels:
         packing = replace(self.batcher.packing, read_last_tokens=True)
         return Critic(model, optimizer, settings, replace(self.batcher, packing=packing))
 
-    def _sharded(self, wrap: type[S], *, frozen: bool = False) -> ShardedModel[S]:
-        """Shard the starting model, wrapped in a class that scores its tokens."""
-        settings = self.settings
+    def _sharded(
+        self, wrap: type[S], *, frozen: bool = False, folder: Path | None = None
+    ) -> ShardedModel[S]:
+        """Shard the starting model or another one, wrapped in a class that scores its tokens."""
+        settings, model_adapter = self.settings, self.model_adapter
+        if folder is not None:
+            model_adapter = adapter_for(folder, settings.model.adapter)
         return ShardedModel(
             wrap,
-            self.model_adapter,
+            model_adapter,
             settings.model,
             settings.train,
-            self._folder,
+            folder or self._folder,
             self.rank,
             seed=settings.seed,
             frozen=frozen,

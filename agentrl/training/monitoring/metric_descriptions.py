@@ -81,6 +81,7 @@ METRICS: tuple[MetricDescription, ...] = (
         ("learner/value_error", "", "mean squared error of the critic's values"),
         ("learner/implicit_loss", "nats", "binary cross-entropy between the outcomes and the implicit reward's predictions (`prime`)"),
         ("learner/implicit_grad_norm", "", "norm of the implicit reward model's gradient"),
+        ("learner/teacher_kl", "nats per token", "KL divergence from the policy to the teacher before the update (k1), on the policy's own tokens (`opd`)"),
         ("learner/zero_advantage_groups", "fraction", "groups in which all advantages are 0"),
         ("learner/nonzero_advantage_fraction", "fraction", "training samples with a nonzero advantage"),
         ("learner/stale", "fraction", "tokens excluded because they are older than `algorithm.max_staleness`"),

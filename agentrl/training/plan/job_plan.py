@@ -37,6 +37,7 @@ from agentrl.training.plan.model_checks import (
 from agentrl.training.plan.trial_episodes import check_rewards, load_and_check_rewards
 from agentrl.training.sampling.task_pool import TaskSet, task_sets
 from agentrl.training.sampling.task_sampler import load_sampler
+from agentrl.training.teacher import check_teacher
 
 log = logging.getLogger(__name__)
 
@@ -122,6 +123,9 @@ def plan_training(
     engine_class(config.rollout).check(config.rollout)
     config.validate_for_training()
     layout = _checked_layout(play, learns=True)
+    # A resumed job may have exported its teacher, whose run may be gone.
+    if warm_start_pending and (teacher := learner.algorithm.requires.teacher) is not None:
+        check_teacher(teacher, config.model)
     warm = config.warm_start if warm_start_pending else None
     plan = JobPlan(
         play=play,

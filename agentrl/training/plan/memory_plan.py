@@ -259,7 +259,7 @@ class MemoryPlanner:
             "weights": memory.weights,
             "4-bit weights": memory.replicated,
             "master weights (low 16 bits)": memory.remainders,
-            "reference model": memory.reference,
+            "reference model, teacher": memory.reference,
             "critic, implicit reward model": memory.other_models,
         }
         moments = {"moments": memory.moments}

@@ -326,14 +326,14 @@ def _static(models: LearnerModels, in_4_bits: bool) -> dict[str, float]:
     base = [n for n in state if in_4_bits and lora_adapters.is_base_weight(n)]
     others = [p for copy in models.trained_copies().values() for p in (copy.model, copy.optimizer)]
     trained = [p for p in policy.module.parameters() if p.requires_grad]
-    reference = models.reference
+    frozen = [model for model in (models.reference, models.teacher) if model is not None]
     return {
         "weights": _bytes(t for n, t in state.items() if n not in base),
         "replicated": float(sum(four_bit_weights.num_bytes(state[name].numel()) for name in base)),
         "remainders": _bytes(policy.remainders.values()),
         "moments": _moments(models.optimizer),
         "gradients": _bytes(trained),
-        "reference": 0.0 if reference is None else _bytes(reference.state_tensors().values()),
+        "reference": sum((_bytes(own.state_tensors().values()) for own in frozen), 0.0),
         "other_models": sum((_bytes(own.state_tensors().values()) for own in others), 0.0),
     }
 

@@ -31,6 +31,7 @@ from agentrl.training.plan.host_memory_plan import (
 from agentrl.training.plan.job_plan import JobPlan
 from agentrl.training.plan.learner_state_size import LearnerStateSize
 from agentrl.training.stop_signals import acknowledge_stop_signals
+from agentrl.training.teacher import open_teacher
 from agentrl.training.trainer.trainer import Trainer
 from agentrl.weight_sync import weight_files
 
@@ -48,6 +49,9 @@ async def open_trainer(
         opened.callback(ray_cluster.leave_cluster)
         reporter.stage("start")
         start = _start_model(plan.settings.model, plan.settings.seed, folder.start)
+        teacher = None
+        if (named := plan.learner.algorithm.requires.teacher) is not None:
+            teacher = open_teacher(named, plan.settings.model, start, path / "teacher")
         size, disk = _check_disk(plan, start, path)
         plan = plan.without_long_prompts(start)
         settings = plan.settings
@@ -68,7 +72,7 @@ async def open_trainer(
         opened.push_async_callback(rollouts.close)
         with stopping.interrupting():
             files = JobFiles(plan.settings, reservation)
-            learner = open_learner(plan.learner, start, reservation, files, path)
+            learner = open_learner(plan.learner, start, reservation, files, path, teacher=teacher)
             opened.enter_context(closing(learner))
         pruner = BackgroundPruner(path, run.keep_gb, plan.settings.rollout)
         recorder = opened.enter_context(closing(Recorder(path, frames="none", writer="trainer")))

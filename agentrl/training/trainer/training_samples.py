@@ -101,6 +101,8 @@ def build_training_samples(
         "lag": _mean(version - versions[played.token_mask & ~replayed]),
         "nonzero_advantage_fraction": _mean(torch.tensor([s.has_advantage for s in samples])),
     }
+    if algorithm.requires.teacher is not None:
+        metrics["teacher_kl"] = _mean(-played.teacher[played.token_mask])
     if (matched := state_match_fraction(played)) is not None:
         metrics["state_match_fraction"] = matched
     advantages = split_by_turn(used.advantages, groups)
@@ -190,11 +192,17 @@ def _episode_scores(scores: Sequence[TokenScores], algorithm: Algorithm) -> Epis
     if reward_model is not None:
         implicit_logprobs = joined(lambda score: score.implicit_logprobs)
         implicit = reward_model.beta * (implicit_logprobs - reference)
+    teacher = torch.zeros(0)
+    if algorithm.requires.teacher is not None:
+        old = joined(lambda score: score.old_logprobs)
+        # The estimate k1 of the reverse KL is the policy's log-ratio to the teacher.
+        teacher = -ESTIMATES["k1"](old, joined(lambda score: score.teacher_logprobs))
     return EpisodeScores(
         values=tuple(joined(lambda score: score.values).tolist()),
         last_value=scores[-1].last_value,
         kl=tuple(kl.tolist()),
         implicit=tuple(implicit.tolist()),
+        teacher=tuple(teacher.tolist()),
     )
 
 

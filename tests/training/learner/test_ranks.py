@@ -32,6 +32,7 @@ CASES = {
     "cispo": {"epochs": 2},
     "sapo": {"epochs": 2},
     "prime": {},
+    "opd": {},
 }
 MODELS = {
     "lora": {"lora": LoraConfig(rank=4)},
