@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from string import Formatter
 from typing import TYPE_CHECKING, Self
 
-from agentrl.algorithms.core.algorithm import Algorithm, Requires
+from agentrl.algorithms.core.algorithm import SELF, START, Algorithm, Requires
 from agentrl.algorithms.core.statistics import per_group, standardize
 from agentrl.config import AlgorithmConfig
 from agentrl.config.bounds import NonNegativeFloat
@@ -42,7 +43,10 @@ class OPD(Algorithm):
         teacher: str = "start"
         """A run (`runs/NAME`), one of its checkpoints (`runs/NAME/checkpoints/step-00010`), a
         model's folder, or an id on the Hugging Face Hub. `start` is the model that the job starts
-        from, before any warm start."""
+        from, before any warm start, and `self` the policy, with `privileged`."""
+        privileged: str | None = None
+        """Text with the true state, such as `The target is {target}.`, at the end of the last
+        message of the teacher's prompts. `{NAME}` is an entry of the environment's info."""
         reward_weight: NonNegativeFloat = 1.0
         """Weight of the advantage from rewards, which is GRPO's; 0 only distills."""
 
@@ -54,16 +58,36 @@ class OPD(Algorithm):
                     "algorithm.kl.add_to=reward: has no effect with algorithm.reward_weight=0; "
                     "set algorithm.kl.add_to=loss"
                 )
+            if self.teacher == SELF and self.privileged is None:
+                raise ConfigError(
+                    "algorithm.teacher=self: needs algorithm.privileged, without which the teacher "
+                    "is the policy"
+                )
+            try:
+                names = [name for _, name, _, _ in Formatter().parse(self.privileged or "")]
+            except ValueError as error:
+                raise ConfigError(f"algorithm.privileged={self.privileged!r}: {error}") from error
+            if "" in names:
+                raise ConfigError(
+                    f"algorithm.privileged={self.privileged!r}: name an entry of the environment's "
+                    "info in each pair of braces, and write braces that stay as {{ and }}"
+                )
 
         def with_absolute_paths(self, absolute: Callable[[str], str]) -> Self:
             """Return the settings with an absolute path to a local teacher."""
+            if self.teacher in (START, SELF):
+                return self
             return replace(self, teacher=absolute(self.teacher))
 
     config: Config
 
     @property
     def requires(self) -> Requires:
-        return Requires(siblings=self.config.reward_weight > 0, teacher=self.config.teacher)
+        return Requires(
+            siblings=self.config.reward_weight > 0,
+            teacher=self.config.teacher,
+            privileged=self.config.privileged,
+        )
 
     def advantages(self, played: Trajectories) -> Tensor:
         returns = per_group(standardize, played.returns, played.group, played.valid)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.algorithms.core.algorithm import SELF, START
 from agentrl.config import ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.files import path_of
@@ -24,8 +25,6 @@ from agentrl.text.name_suggestions import did_you_mean
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.command_target import open_target
 
-START = "start"
-"""The teacher that is the model the job starts from."""
 _SETTING = "algorithm.teacher"
 _SCREEN = (84, 56, 3)
 """Height, width and channels of the image with which two models are compared."""
@@ -41,7 +40,7 @@ def check_teacher(teacher: str, model: ModelConfig) -> None:
     Raises:
         ConfigError: there is no such run, checkpoint or model, or it reads other tokens.
     """
-    if teacher == START:
+    if teacher in (START, SELF):
         return
     folder = _known_folder(teacher, model)
     if folder is None or is_on_hub(model):
@@ -62,7 +61,7 @@ def open_teacher(teacher: str, model: ModelConfig, start: Path, into: Path) -> P
     Raises:
         ConfigError: the teacher does not exist, is damaged, or reads other tokens.
     """
-    if teacher == START:
+    if teacher in (START, SELF):
         return start
     run = _run_of_checkpoint(teacher)
     if run is not None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from agentrl.algorithms.core.trajectories import Trajectories
 
+START, SELF = "start", "self"
+"""Teachers without a folder: the model before training, and the policy with privileged text."""
 _OVERLONG = "algorithm.overlong"
 """Name of the overlong penalty among the reward functions."""
 
@@ -44,6 +46,8 @@ class Requires:
     teacher: str | None = None
     """A frozen model, named as in `algorithm.teacher` of `opd`, which provides
     `Trajectories.teacher`."""
+    privileged: str | None = None
+    """Text that is added to the teacher's prompts; see `algorithm.privileged` of `opd`."""
     reference: bool = False
     """A frozen copy of the policy from the start of reinforcement learning."""
     old_logprobs: bool = False

@@ -111,7 +111,7 @@ class Learner:
             reference = self._logprobs(models.reference, sequences)
         if models.implicit_reward is not None:
             implicit = self._logprobs(models.implicit_reward.model, sequences)
-        if models.teacher is not None:
+        if models.teacher is not None and self._algorithm.requires.privileged is None:
             teacher = self._logprobs(models.teacher, sequences)
         return [
             TokenScores(
@@ -124,6 +124,14 @@ class Learner:
             )
             for index in range(len(sequences))
         ]
+
+    def score_teacher(self, sequences: Sequence[TokenSequence]) -> list[tuple[float, ...]]:
+        """Return the teacher's log-probabilities of sampled tokens; a collective call.
+
+        Args:
+            sequences: as in `score_tokens`, whose prompts may differ from the policy's.
+        """
+        return self._logprobs(self._models.teacher or self._policy, sequences)
 
     def _logprobs(
         self, model: ShardedModel[LogprobModel], sequences: Sequence[TokenSequence]

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from agentrl.algorithms.core.algorithm import SELF
 from agentrl.config import (
     CriticConfig,
     DPOConfig,
@@ -88,7 +89,7 @@ class LearnerModels:
         self.reference = self.make_reference() if requires.reference else None
         self.teacher: ShardedModel[LogprobModel] | None = None
         """Frozen model from its own folder, and so not part of the state."""
-        if requires.teacher is not None:
+        if requires.teacher not in (None, SELF):
             self.teacher = self._sharded(LogprobModel, frozen=True, folder=teacher)
         critic, implicit = requires.critic, requires.implicit_reward
         self.critic = None if critic is None else self._make_critic(critic)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agentrl.algorithms.core.kl import adapt_coefficient
 from agentrl.errors import LearnerError, LearnerLost, boundary
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.workers.rollouts_interface import Rollouts
@@ -25,6 +26,7 @@ from agentrl.training.offline.warm_start import warm_start
 from agentrl.training.plan.job_plan import JobPlan
 from agentrl.training.sampling.task_sampler import load_sampler
 from agentrl.training.stop_signals import Stopping
+from agentrl.training.trainer.privileged_teacher import PrivilegedTeacher
 from agentrl.training.trainer.run_evaluations import RunEvaluations
 from agentrl.training.trainer.step_rollouts import RolloutPrefetcher, StepCollector, StepEpisodes
 from agentrl.training.trainer.training_samples import StepSamples, build_training_samples
@@ -78,6 +80,10 @@ class Trainer:
             run_seed=settings.seed,
             folder=folder.path / "sampler",
         )
+        self._teacher: PrivilegedTeacher | None = None
+        if (text := self._algorithm.requires.privileged) is not None:
+            encoder = open_encoder(settings.model, start)
+            self._teacher = PrivilegedTeacher(text, encoder, learner.score_teacher)
         self._audit: RunningAudit | None = None
         if settings.reward_audit is not None:
             self._audit = RunningAudit(settings.reward_audit, self.state.audit, folder.path)
@@ -224,6 +230,7 @@ class Trainer:
             seed=self._settings.seed * 1_000_003 + step,
             greedy=played.greedy,
             kl_coefficient=self._kl_coefficient,
+            teacher=self._teacher,
         )
         episodes = [scored for group in played.groups for scored in group]
         for scored, advantages in zip(episodes, built.advantages, strict=True):

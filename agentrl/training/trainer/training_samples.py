@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, compress
+from itertools import chain, compress, islice
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from agentrl.algorithms.core.trajectories import (
 )
 from agentrl.training.batching.episode_splitting import split_into_sequences
 from agentrl.training.learner.implicit_reward import bce_gradients
+from agentrl.training.trainer.privileged_teacher import PrivilegedTeacher
 from agentrl.types import ScoredEpisode, TokenScores, TokenSequence, TrainingSample
 
 ScoreTokens = Callable[[Sequence[TokenSequence]], list[TokenScores]]
@@ -54,6 +55,7 @@ def build_training_samples(
     seed: int,
     greedy: Sequence[float] | None = None,
     kl_coefficient: float = 0.0,
+    teacher: PrivilegedTeacher | None = None,
 ) -> StepSamples:
     """Score the tokens of a step's episodes, compute advantages, and build samples.
 
@@ -66,6 +68,7 @@ def build_training_samples(
         seed: seed of `algorithm.resample`.
         greedy: the greedy policy's return on each group's seed, if required.
         kl_coefficient: coefficient of the KL in the reward, if `algorithm.kl.add_to` is `reward`.
+        teacher: scores the tokens after its own prompts; None if it sees the policy's prompts.
 
     Raises:
         ConfigError: the algorithm requires state keys, but the episodes have none.
@@ -80,6 +83,9 @@ def build_training_samples(
     sequences, scores = [*chain.from_iterable(split)], [TokenScores()] * sum(map(len, split))
     if sequences and algorithm.requirements().token_scores:
         scores = score_tokens(sequences)
+    if teacher is not None:
+        privileged = teacher.score([scored.episode for scored in episodes])
+        scores = _with_teacher(sequences, scores, privileged)
     by_episode = _by_episode(sequences, scores, len(episodes), algorithm)
     played = build_trajectories(groups, by_episode, greedy, kl_coefficient)
     result = compute_advantages(played, algorithm)
@@ -165,6 +171,19 @@ def build_samples(
 
 def _kept(values: Sequence[float] | None, kept: Sequence[bool]) -> tuple[float, ...] | None:
     return None if values is None else tuple(compress(values, kept))
+
+
+def _with_teacher(
+    sequences: Sequence[TokenSequence],
+    scores: Sequence[TokenScores],
+    by_episode: Sequence[Sequence[float]],
+) -> list[TokenScores]:
+    """Return the scores with the teacher's log-probabilities, given those of each episode."""
+    left = [iter(logprobs) for logprobs in by_episode]
+    return [
+        replace(score, teacher_logprobs=tuple(islice(left[one.episode], one.num_sampled)))
+        for one, score in zip(sequences, scores, strict=True)
+    ]
 
 
 def _by_episode(

@@ -51,6 +51,8 @@ def test_a_run_or_a_checkpoint_of_it_teaches_another_run(tmp_path, monkeypatch):
     assert saved["teacher"] == str(other)
     (unfinished,) = kl_of(train("early", f"algorithm.teacher={other}/checkpoints/step-00001"))
     assert unfinished == pytest.approx(first, rel=1e-5)
+    own = train("own", "algorithm.teacher=self", "algorithm.privileged=chance {prob}")
+    assert kl_of(own)[0] != 0
     # The exported checkpoint stays with the run that it teaches.
     shutil.rmtree(other)
     early = tmp_path / "runs" / "early"
