@@ -4,6 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import zip_longest
 from typing import Any
 
 from agentrl.confidence_intervals import student_estimate
@@ -138,7 +139,7 @@ def _chunk(turn: Turn) -> list[dict[str, Any]]:
             "frames": list(one.frames),
             "mark": None if mark is None else asdict(mark),
         }
-        for one, mark in zip(turn.chunk, (*after, None), strict=True)
+        for one, mark in zip_longest(turn.chunk, after)
     ]
 
 
