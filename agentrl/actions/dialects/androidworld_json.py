@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from agentrl.actions import reply_values
 from agentrl.actions.dialect import ActionTypes, Screen
-from agentrl.actions.dialects.verb_dialect import Verb, VerbDialect
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import (
     AnswerUser,
@@ -25,6 +24,7 @@ from agentrl.actions.screen_actions import (
     Type,
     Wait,
 )
+from agentrl.actions.verb_dialect import Verb, VerbDialect
 from agentrl.errors import ActionError
 
 _ACTION = re.compile(r"^Action: *", re.MULTILINE)

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from agentrl.actions import reply_values
 from agentrl.actions.dialect import ActionTypes, Screen
-from agentrl.actions.dialects.verb_dialect import Verb, VerbDialect
 from agentrl.actions.keyword_calls import decode_text, encode_text, parse_call
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import (
@@ -22,6 +21,7 @@ from agentrl.actions.screen_actions import (
     Type,
     Wait,
 )
+from agentrl.actions.verb_dialect import Verb, VerbDialect
 from agentrl.errors import ActionError
 from agentrl.text.formatting import quoted
 from agentrl.text.reply_tags import tag_content

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from agentrl.actions.dialect import ActionTypes, Screen
-from agentrl.actions.dialects.mobile_use_dialect import (
+from agentrl.actions.mobile_use_dialect import (
     ANSWER,
     INTERACT,
     VERBS,
@@ -14,9 +14,9 @@ from agentrl.actions.dialects.mobile_use_dialect import (
     tool_call,
     tools_prompt,
 )
-from agentrl.actions.dialects.verb_dialect import Verb
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import Done
+from agentrl.actions.verb_dialect import Verb
 
 _ANSWER = replace(ANSWER, description="Terminate the current task and output the answer.")
 

@@ -5,8 +5,7 @@ from typing import Any, ClassVar
 
 from agentrl.actions import reply_values
 from agentrl.actions.dialect import ActionTypes, Screen
-from agentrl.actions.dialects.mobile_use_dialect import BUTTONS, MobileUse, tool_call
-from agentrl.actions.dialects.verb_dialect import Verb
+from agentrl.actions.mobile_use_dialect import BUTTONS, MobileUse, tool_call
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import (
     AnswerUser,
@@ -22,6 +21,7 @@ from agentrl.actions.screen_actions import (
     Type,
     Wait,
 )
+from agentrl.actions.verb_dialect import Verb
 from agentrl.errors import ConfigError
 
 # Distance that the finger moves, in screen widths, as in Tongyi-MAI/MobileWorld's controller.

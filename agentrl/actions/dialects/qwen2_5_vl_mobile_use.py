@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from agentrl.actions.dialect import ActionTypes, Screen, Size, smart_resize
-from agentrl.actions.dialects.mobile_use_dialect import MobileUse, numbered_steps, tools_prompt
+from agentrl.actions.mobile_use_dialect import MobileUse, numbered_steps, tools_prompt
 from agentrl.actions.reply_values import CoordinateScale
 
 

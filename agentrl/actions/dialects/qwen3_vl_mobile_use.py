@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentrl.actions.dialect import ActionTypes, Screen
-from agentrl.actions.dialects.mobile_use_dialect import (
+from agentrl.actions.mobile_use_dialect import (
     ANSWER,
     VERBS,
     MobileUse,
@@ -12,9 +12,9 @@ from agentrl.actions.dialects.mobile_use_dialect import (
     tool_call,
     tools_prompt,
 )
-from agentrl.actions.dialects.verb_dialect import Verb
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import Done
+from agentrl.actions.verb_dialect import Verb
 
 _ORDER = ("click", "long_press", "swipe", "type", "answer", "system_button", "wait", "terminate")
 _LAST = 999

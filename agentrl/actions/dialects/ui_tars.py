@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from agentrl.actions import reply_values
 from agentrl.actions.dialect import ActionTypes, Screen
-from agentrl.actions.dialects.verb_dialect import Verb, VerbDialect
 from agentrl.actions.keyword_calls import (
     Value,
     decode_text,
@@ -25,6 +24,7 @@ from agentrl.actions.screen_actions import (
     Tap,
     Type,
 )
+from agentrl.actions.verb_dialect import Verb, VerbDialect
 from agentrl.errors import ActionError
 from agentrl.text.formatting import quoted
 

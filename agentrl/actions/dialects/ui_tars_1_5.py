@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 from agentrl.actions.dialect import ActionTypes, Screen, Size, smart_resize
 from agentrl.actions.dialects.ui_tars import UITars
-from agentrl.actions.dialects.verb_dialect import Verb
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import OpenApp, Swipe
+from agentrl.actions.verb_dialect import Verb
 
 _ESCAPED = (
     "# Use escape characters \\', \\\", and \\n in content part to ensure we can parse the content "

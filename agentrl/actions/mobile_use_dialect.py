@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 from agentrl.actions import reply_values
 from agentrl.actions.dialect import Screen
-from agentrl.actions.dialects.verb_dialect import Verb, VerbDialect
 from agentrl.actions.screen_actions import (
     AnswerUser,
     AskUser,
@@ -26,6 +25,7 @@ from agentrl.actions.screen_actions import (
     Type,
     Wait,
 )
+from agentrl.actions.verb_dialect import Verb, VerbDialect
 from agentrl.errors import ActionError
 from agentrl.text.reply_tags import tag_content
 
