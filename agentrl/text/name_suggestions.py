@@ -17,18 +17,20 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     namespace is compared with the last part of each known name, a name with a folder only with
     names that also have one.
     """
-    matcher, scores = difflib.SequenceMatcher(b=name.lower()), dict[str, float]()
+    matcher = difflib.SequenceMatcher(b=name.lower())
+    scores, ratios = dict[str, float](), dict[str, float]()
     for one in known:
         if "/" in name and "/" not in one:
             continue
         compared = one.lower() if "/" in name else one.lower().rpartition("/")[2]
         matcher.set_seq1(compared)
         if len(name) >= _SHORTEST_BEGINNING and compared.startswith(name.lower()):
-            scores[one] = 1.0
+            scores[one], ratios[one] = 1.0, matcher.ratio()
         elif matcher.real_quick_ratio() >= _SIMILAR and matcher.quick_ratio() >= _SIMILAR:
-            scores[one] = matcher.ratio()
+            scores[one] = ratios[one] = matcher.ratio()
     least = max(_SIMILAR, max(scores.values(), default=0.0) - _SIMILARITY_RANGE)
-    close = sorted((one for one in scores if scores[one] >= least), key=lambda one: -scores[one])
+    # Of several that begin with the name, those that add least to it come first.
+    close = sorted((one for one in scores if scores[one] >= least), key=lambda one: -ratios[one])
     if not close:
         return ""
     *others, last = map(repr, close[:_MOST_SUGGESTED])

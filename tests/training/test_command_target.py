@@ -20,7 +20,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("frozenlake", r"\(did you mean 'FrozenLake-v1', .* or 'frozen_lake'\?\)$"),
+        ("frozenlake", r"\(did you mean 'frozen_lake', 'FrozenLake-v1' or .*\?\)$"),
         ("lake-1126", r"did you mean 'runs/lake-1126-101500'\?"),
         ("mine.yam", r"did you mean 'mine.yaml'\?"),
         ("tuned-modle", r"environment\. `agentrl runs` lists runs, and `agentrl envs list"),
