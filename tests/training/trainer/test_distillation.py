@@ -53,7 +53,7 @@ def test_a_run_or_a_checkpoint_of_it_teaches_another_run(tmp_path, monkeypatch):
     assert unfinished == pytest.approx(first, rel=1e-5)
     own = train("own", "algorithm.teacher=self", "algorithm.privileged=chance {prob}")
     assert kl_of(own)[0] != 0
-    # The exported checkpoint stays with the run that it teaches.
+    # The exported checkpoint stays with the run that it is a teacher of.
     shutil.rmtree(other)
     early = tmp_path / "runs" / "early"
     assert (early / "teacher" / "config.json").is_file()
