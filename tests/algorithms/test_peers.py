@@ -86,6 +86,7 @@ def test_gdpo_advantages_are_those_of_verl():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of TRL, about versions and experiments
 def test_gdpo_advantages_are_those_of_trl(tiny_vlm, tmp_path):
     """Of its trainer, which scores replies of one token; some functions do not apply."""
     trl = pytest.importorskip("trl")
@@ -153,6 +154,7 @@ def test_opd_has_the_gradient_of_prime_rl():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of TRL, about versions and experiments
 def test_opd_has_the_gradients_of_trl():
     """On sampled tokens as in IW-OPD with gamma 0, and on average as over the whole vocabulary."""
     pytest.importorskip("trl")
