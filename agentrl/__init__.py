@@ -48,7 +48,7 @@ from agentrl.policies import broken_torchvision
 
 if TYPE_CHECKING:
     from agentrl import replay
-    from agentrl.actions.player import Player
+    from agentrl.actions.players.player import Player
     from agentrl.actions.translator import Translator
     from agentrl.config import Config
     from agentrl.config import load as load_config
@@ -104,7 +104,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 broken_torchvision.PatchOnImport.install()
 
 _MODULES = {
-    "agentrl.actions.player": ("Player",),
+    "agentrl.actions.players.player": ("Player",),
     "agentrl.actions.translator": ("Translator",),
     "agentrl.config": ("Config",),
     "agentrl.devices": ("Device", "open_device"),

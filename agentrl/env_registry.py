@@ -59,9 +59,9 @@ class EnvRegistration:
 
 
 _ENVS: dict[str, EnvRegistration] = {}
-_RANDOM = {"random": "agentrl.actions.random_player:RandomPlayer"}
+_RANDOM = {"random": "agentrl.actions.players.random_player:RandomPlayer"}
 """Players that all environments with the default translator have."""
-_NOISY = {"noisy": "agentrl.actions.noisy_player:NoisyPlayer"}
+_NOISY = {"noisy": "agentrl.actions.players.noisy_player:NoisyPlayer"}
 """Players that all environments with an expert and a random player have."""
 _REMOTE = "agentrl.rollout.environments.env_client:make_remote_env"
 _FOREIGN = {

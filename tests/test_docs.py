@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from agentrl.actions.default_translator import SpaceTranslator
-from agentrl.actions.player import scripted_reply
+from agentrl.actions.players.player import scripted_reply
 from agentrl.algorithms.core.policy_loss import LossInputs
 from agentrl.algorithms.core.trajectories import Trajectories
 from agentrl.cli import run as agentrl

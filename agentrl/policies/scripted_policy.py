@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.actions.player import Player, scripted_reply
+from agentrl.actions.players.player import Player, scripted_reply
 from agentrl.config import History
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder

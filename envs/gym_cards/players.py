@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from agentrl.actions.action_calls import ActionSet
-from agentrl.actions.random_player import RandomPlayer
+from agentrl.actions.players.random_player import RandomPlayer
 from agentrl.envs.gym_cards.ez_points import MOST_PARTS, SYMBOLS, is_right, unused
 from agentrl.envs.gym_cards.number_line import MOVES
 

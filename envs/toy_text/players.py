@@ -86,7 +86,25 @@ class FrozenLakeExpert:
         return self._action_format.format(int(_lake_actions(rows, *self._rules)[observation]))
 
 
-class CliffWalkingExpert:
+class _OneTableExpert:
+    """Takes the best action of an environment whose rules are the same in each episode."""
+
+    def __init__(
+        self,
+        actions: NDArray[np.intp],
+        action_space: "gymnasium.Space[Any]",
+        names: Any,
+        style: str,
+    ) -> None:
+        self._actions = actions
+        self._action_format = action_format_for(action_space, names, None, style)
+
+    def reply(self, info: Mapping[str, Any], rng: np.random.Generator, observation: int) -> str:
+        """Return the best action in a state."""
+        return self._action_format.format(int(self._actions[observation]))
+
+
+class CliffWalkingExpert(_OneTableExpert):
     """Walks along the cliff to the goal.
 
     Args:
@@ -103,15 +121,10 @@ class CliffWalkingExpert:
         style: str = "tag",
         is_slippery: bool = False,
     ) -> None:
-        self._action_format = action_format_for(action_space, names, None, style)
-        self._actions = _cliff_actions(is_slippery)
-
-    def reply(self, info: Mapping[str, Any], rng: np.random.Generator, observation: int) -> str:
-        """Return the best move from a square."""
-        return self._action_format.format(int(self._actions[observation]))
+        super().__init__(_cliff_actions(is_slippery), action_space, names, style)
 
 
-class TaxiExpert:
+class TaxiExpert(_OneTableExpert):
     """Fetches the passenger and delivers them, both on the shortest way.
 
     Args:
@@ -128,12 +141,7 @@ class TaxiExpert:
         style: str = "tag",
         is_rainy: bool = False,
     ) -> None:
-        self._action_format = action_format_for(action_space, names, None, style)
-        self._actions = _taxi_actions(is_rainy)
-
-    def reply(self, info: Mapping[str, Any], rng: np.random.Generator, observation: int) -> str:
-        """Return the best action in a state."""
-        return self._action_format.format(int(self._actions[observation]))
+        super().__init__(_taxi_actions(is_rainy), action_space, names, style)
 
 
 @lru_cache(maxsize=4096)

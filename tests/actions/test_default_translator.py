@@ -4,7 +4,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 from agentrl.actions.default_translator import SpaceTranslator
-from agentrl.actions.random_player import RandomPlayer
+from agentrl.actions.players.random_player import RandomPlayer
 from agentrl.check.support.random_episodes import play_randomly
 from agentrl.config import EnvConfig
 from agentrl.data.observation_conversion import has_symbolic_grid

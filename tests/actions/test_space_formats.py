@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.actions.action_calls import STYLES
-from agentrl.actions.random_player import RandomPlayer
+from agentrl.actions.players.random_player import RandomPlayer
 from agentrl.actions.space_formats import action_format_for
 from agentrl.errors import ActionError, ConfigError
 

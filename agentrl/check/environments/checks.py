@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 
 from agentrl.actions.action_chunks import read_actions
-from agentrl.actions.player import scripted_reply
+from agentrl.actions.players.player import scripted_reply
 from agentrl.check.environments.side_effects import FirstInstance
 from agentrl.check.finding import Finding, note, ok, wrong
 from agentrl.check.support.open_env import open_env

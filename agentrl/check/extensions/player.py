@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.actions.action_chunks import read_actions
-from agentrl.actions.player import scripted_reply
+from agentrl.actions.players.player import scripted_reply
 from agentrl.check.environments import checks as env_checks
 from agentrl.check.extension_catalog import reference
 from agentrl.check.extensions.env import env_config_from

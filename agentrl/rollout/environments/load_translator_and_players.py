@@ -11,7 +11,7 @@ from typing import Any
 from agentrl import user_code
 from agentrl.actions.action_chunks import action_tag_of
 from agentrl.actions.dialect import Dialect, Resize, open_dialect
-from agentrl.actions.player import Player
+from agentrl.actions.players.player import Player
 from agentrl.actions.translator import Translator
 from agentrl.config import EnvConfig
 from agentrl.env_registry import interface_of, translator_for

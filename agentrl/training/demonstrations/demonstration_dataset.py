@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.actions.player import Player, takes_observation
+from agentrl.actions.players.player import Player, takes_observation
 from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError, EnvError, boundary
 from agentrl.policies.chat.chat_encoder import ChatEncoder

@@ -39,7 +39,7 @@ class InferenceTarget:
 
     policy: ChosenPolicy
     plan: RolloutPlan
-    """The model's play plan; only its model and engine settings are used."""
+    """The model's rollout plan; only its model and engine settings are used."""
 
     def identity(self) -> dict[str, Any]:
         """Return everything that determines replies, except for sampling parameters and prompts."""

@@ -75,10 +75,46 @@ def build_training_samples(
         LearnerError: a method of the algorithm raised an error.
     """
     check_state_keys(groups, algorithm)
-    settings = algorithm.config
     with method_boundary(algorithm, "shape_rewards"):
         groups = [algorithm.shape_rewards(group, max_new_tokens) for group in groups]
     episodes = [scored for group in groups for scored in group]
+    sequences, scores = _scored_sequences(episodes, algorithm, score_tokens, teacher)
+    by_episode = _by_episode(sequences, scores, len(episodes), algorithm)
+    played = build_trajectories(groups, by_episode, greedy, kl_coefficient)
+    result = compute_advantages(played, algorithm)
+    versions = _versions(episodes, played.token_mask, version)
+    replayed = torch.tensor([scored.replayed for scored in episodes])[:, None]
+    # What is replayed on purpose is never stale. The advantages above were normalized with stale
+    # tokens; from here these have no weight.
+    fresh = replayed | _fresh(versions, version, algorithm.config.max_staleness)
+    used = replace(result, advantages=torch.where(fresh, result.advantages, 0.0))
+    gradients, loss = _episode_gradients(groups, sequences, scores, algorithm)
+    corrects = algorithm.config.importance_correction.kind != "none"
+    samples = build_samples(
+        sequences, scores, used, fresh=fresh, use_old_logprobs=corrects, gradients=gradients
+    )
+    samples = [replace(one, replayed=episodes[one.episode].replayed) for one in samples]
+    samples = _resampled(samples, played, algorithm, seed)
+    metrics = (
+        loss
+        | _advantage_metrics(algorithm, played, result)
+        | {
+            "stale": _mean(~fresh[played.token_mask]),
+            "lag": _mean(version - versions[played.token_mask & ~replayed]),
+            "nonzero_advantage_fraction": _mean(torch.tensor([s.has_advantage for s in samples])),
+        }
+    )
+    advantages = split_by_turn(used.advantages, groups)
+    return StepSamples(samples=samples, advantages=advantages, metrics=metrics)
+
+
+def _scored_sequences(
+    episodes: Sequence[ScoredEpisode],
+    algorithm: Algorithm,
+    score_tokens: ScoreTokens,
+    teacher: PrivilegedTeacher | None,
+) -> tuple[list[TokenSequence], list[TokenScores]]:
+    """Split episodes into sequences, and score the tokens if the algorithm requires it."""
     split = [split_into_sequences(scored.episode, at) for at, scored in enumerate(episodes)]
     sequences, scores = [*chain.from_iterable(split)], [TokenScores()] * sum(map(len, split))
     if sequences and algorithm.requirements().token_scores:
@@ -86,33 +122,18 @@ def build_training_samples(
     if teacher is not None:
         privileged = teacher.score([scored.episode for scored in episodes])
         scores = _with_teacher(sequences, scores, privileged)
-    by_episode = _by_episode(sequences, scores, len(episodes), algorithm)
-    played = build_trajectories(groups, by_episode, greedy, kl_coefficient)
-    result = compute_advantages(played, algorithm)
-    versions = _versions(episodes, played.token_mask, version)
-    replayed = torch.tensor([scored.replayed for scored in episodes])[:, None]
-    fresh = replayed | _fresh(versions, version, settings.max_staleness)  # replayed on purpose
-    # Normalization above has counted stale tokens; from here they have no weight.
-    used = replace(result, advantages=torch.where(fresh, result.advantages, 0.0))
-    gradients, loss = _episode_gradients(groups, sequences, scores, algorithm)
-    corrects = settings.importance_correction.kind != "none"
-    samples = build_samples(
-        sequences, scores, used, fresh=fresh, use_old_logprobs=corrects, gradients=gradients
-    )
-    samples = [replace(one, replayed=episodes[one.episode].replayed) for one in samples]
-    samples = _resampled(samples, played, algorithm, seed)
-    metrics = loss | {
-        "zero_advantage_groups": zero_advantage_groups(result.advantages, played.group),
-        "stale": _mean(~fresh[played.token_mask]),
-        "lag": _mean(version - versions[played.token_mask & ~replayed]),
-        "nonzero_advantage_fraction": _mean(torch.tensor([s.has_advantage for s in samples])),
-    }
+    return sequences, scores
+
+
+def _advantage_metrics(
+    algorithm: Algorithm, played: Trajectories, result: AdvantageResult
+) -> dict[str, float]:
+    metrics = {"zero_advantage_groups": zero_advantage_groups(result.advantages, played.group)}
     if algorithm.requires.teacher is not None:
         metrics["teacher_kl"] = _mean(-played.teacher[played.token_mask])
     if (matched := state_match_fraction(played)) is not None:
         metrics["state_match_fraction"] = matched
-    advantages = split_by_turn(used.advantages, groups)
-    return StepSamples(samples=samples, advantages=advantages, metrics=metrics)
+    return metrics
 
 
 def build_samples(

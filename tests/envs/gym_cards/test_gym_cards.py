@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 
 import agentrl
-from agentrl.actions.player import scripted_reply
+from agentrl.actions.players.player import scripted_reply
 from agentrl.config import EnvConfig
 from agentrl.envs.gym_cards.drawing import RANKS, draw_points
 from agentrl.envs.gym_cards.ez_points import SYMBOLS, EZPoints, is_right

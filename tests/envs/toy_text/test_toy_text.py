@@ -7,7 +7,7 @@ from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 from scipy.optimize import linprog
 
 import agentrl
-from agentrl.actions.player import scripted_reply
+from agentrl.actions.players.player import scripted_reply
 from agentrl.config import EnvConfig
 from agentrl.envs.toy_text import frozen_lake_maps
 from agentrl.envs.toy_text.players import optimal_actions

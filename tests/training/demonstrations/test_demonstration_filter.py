@@ -13,7 +13,7 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl import replay
-from agentrl.actions.random_player import RandomPlayer
+from agentrl.actions.players.random_player import RandomPlayer
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.policies.open_encoder import open_encoder

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.actions.dialect import Dialect
-from agentrl.actions.player import Player, scripted_reply, takes_observation
+from agentrl.actions.players.player import Player, scripted_reply, takes_observation
 from agentrl.errors import ConfigError
 
 

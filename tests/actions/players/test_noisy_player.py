@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from agentrl import env_registry
-from agentrl.actions.noisy_player import NoisyPlayer
-from agentrl.actions.player import scripted_reply, takes_observation
+from agentrl.actions.players.noisy_player import NoisyPlayer
+from agentrl.actions.players.player import scripted_reply, takes_observation
 from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError
 from agentrl.rollout.environments.load_translator_and_players import load_player

@@ -1,0 +1,1 @@
+"""Scripted players: what a player is, and players of every environment."""
