@@ -30,6 +30,7 @@
         │   ├── EndpointRefused       a chat completions server answered with an error
         │   └── EndpointUnreachable   it cannot be reached, or the connection broke
         ├── WorkerLost        a process, its engine or its node died, or does not answer
+        ├── PhonePoolLost     the process that leases a node's phones died, or does not answer
         └── RewardError       a reward function raised or returned an invalid value
 """
 
@@ -227,6 +228,13 @@ class WorkerLost(WorldError):
     """A process of the job, its engine or its node died, or the process does not answer.
 
     The episodes that a rollout worker was playing are replayed by other workers.
+    """
+
+
+class PhonePoolLost(WorldError):
+    """The process that leases a node's phones to rollout workers died, or does not answer.
+
+    The workers are given the phones of a new one, and their episodes are replayed.
     """
 
 

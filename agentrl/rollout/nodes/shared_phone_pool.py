@@ -20,12 +20,14 @@ from agentrl.devices import DeviceWrapper
 from agentrl.devices.device_opener import DeviceOpener
 from agentrl.devices.pool import Borrower, DevicePool
 from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice, LeaseEnd, LeaseGrant
-from agentrl.errors import LeaseLost
+from agentrl.errors import LeaseLost, PhonePoolLost, WorkerLost
 from agentrl.replay.live_phone_states import LivePhone, LivePhones
 from agentrl.rollout.nodes.job_files import JobOnNode
 from agentrl.rollout.nodes.run_folder_on_nodes import RecordedRun
 
 log = logging.getLogger(__name__)
+POOL = "the shared phone pool"
+"""Name of the pool's actor, for messages."""
 _ANSWER_S = 30.0
 """Seconds for the pool's actor to answer, in addition to the caller's wait for a phone."""
 _HEARTBEATS_PER_LEASE = 3
@@ -214,6 +216,8 @@ class SharedPool(Borrower):
             device.close()
 
     async def _opened(self, grant: LeaseGrant) -> LeasedDevice:
+        import ray.exceptions
+
         device = self._devices.get(grant.serial)
         if device is None:
             device = await asyncio.to_thread(
@@ -222,7 +226,11 @@ class SharedPool(Borrower):
             self._devices[grant.serial] = device
         device.set_lease(grant.token)
         lease = LeasedDevice(device, grant.name, until_s=0.0)
-        if not await asyncio.to_thread(self._renew, {grant.token: lease}):
+        try:
+            renewed = await asyncio.to_thread(self._renew, {grant.token: lease})
+        except ray.exceptions.RayError as error:
+            raise PhonePoolLost(f"{POOL} died: {short_reason(error)}") from error
+        if not renewed:
             raise LeaseLost(f"{grant.serial}: the lease expired before it began")
         return lease
 
@@ -259,9 +267,7 @@ class _RemoteLender:
 
     async def acquire(self, deadline_s: float) -> LeaseGrant:
         call = self._actor.acquire.remote(deadline_s)
-        pending = asyncio.ensure_future(
-            await_result(call, "the shared phone pool", deadline_s + _ANSWER_S)
-        )
+        pending = asyncio.ensure_future(self._result(call, deadline_s + _ANSWER_S))
         try:
             grant: LeaseGrant = await asyncio.shield(pending)
         except asyncio.CancelledError:
@@ -270,8 +276,14 @@ class _RemoteLender:
         return grant
 
     async def release(self, token: int, ending: LeaseEnd) -> None:
-        call = self._actor.release.remote(token, ending)
-        await await_result(call, "the shared phone pool", _ANSWER_S)
+        await self._result(self._actor.release.remote(token, ending), _ANSWER_S)
+
+    async def _result(self, call: Any, deadline_s: float) -> Any:
+        try:
+            return await await_result(call, POOL, deadline_s)
+        # A WorkerLost would mean that this process, which only borrows phones, has died.
+        except WorkerLost as error:
+            raise PhonePoolLost(str(error)) from error
 
     def _return_unclaimed(self, pending: "asyncio.Future[LeaseGrant]") -> None:
         """Release a phone granted after its borrower was canceled."""

@@ -16,7 +16,7 @@ from agentrl.errors import WorkerLost
 from agentrl.rollout.nodes.job_files import JobFiles
 from agentrl.rollout.nodes.phone_hosts import PhoneHost, find_phone_hosts
 from agentrl.rollout.nodes.run_folder_on_nodes import RunOnNodes
-from agentrl.rollout.nodes.shared_phone_pool import PhonePoolActor, SharedPhones
+from agentrl.rollout.nodes.shared_phone_pool import POOL, PhonePoolActor, SharedPhones
 from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.workers.rollout_actor import RolloutActor
 
@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 
 CLOSE_S = 30.0
 """Seconds that an actor may take to close its engine and phones before it is killed."""
-_PHONE_POOL = "the shared phone pool"
 
 
 class ActorStarter:
@@ -170,9 +169,24 @@ class ActorStarter:
                     replace(host, node=node) if host.node.id == old.id else host
                     for host in self._hosts
                 ]
-            for host in self._hosts:
-                if host.node.id == node.id and not await self._has_phones(node):
-                    await self._start_phones(host)
+            await self._restart_phones(node)
+
+    async def living_phones(self, node: Node) -> SharedPhones:
+        """Return a node's shared phones, from a new pool if the last one died.
+
+        Raises:
+            ConfigError: a phone cannot be reached.
+            WorkerLost: the phones did not start.
+        """
+        async with self._moving:
+            await self._restart_phones(node)
+            return self.phones[node.id]
+
+    async def _restart_phones(self, node: Node) -> None:
+        """Start the phone pool of a node, if it needs one that does not answer."""
+        for host in self._hosts:
+            if host.node.id == node.id and not await self._has_phones(node):
+                await self._start_phones(host)
 
     async def _has_phones(self, node: Node) -> bool:
         """Return whether the phone pool of a node answers."""
@@ -182,7 +196,7 @@ class ActorStarter:
             return False
         try:
             ping = phones.actor.renew.remote([])
-            await await_result(ping, _PHONE_POOL, self.start_s)
+            await await_result(ping, POOL, self.start_s)
         except WorkerLost:
             ray.kill(self.phones.pop(node.id).actor)
             return False
@@ -209,7 +223,7 @@ class ActorStarter:
                 self.start_s,
             )
         except BaseException:
-            await close_and_kill(actor, _PHONE_POOL, self._close_s)
+            await close_and_kill(actor, POOL, self._close_s)
             raise
         self.phones[node.id] = SharedPhones(
             actor=actor, count=count, grows=grows, settings=host.settings, host=name
@@ -226,7 +240,7 @@ class ActorStarter:
         """Close the phones of all nodes."""
         pools, self.phones = self.phones, {}
         for phones in pools.values():
-            await close_and_kill(phones.actor, _PHONE_POOL, self._close_s)
+            await close_and_kill(phones.actor, POOL, self._close_s)
 
     async def close(self) -> None:
         """Close the phones and the recordings, after the actors have been closed."""

@@ -91,6 +91,10 @@ class RolloutActor:
         assert self._borrowed is not None, "it has no engine of its own"
         self._borrowed.use(engines)
 
+    async def use_phones(self, phones: SharedPhones) -> bool:
+        """See RolloutWorker.use_phones."""
+        return await self._rollouts.use_phones(phones)
+
     async def finish(self) -> None:
         """See Rollouts.finish."""
         await self._rollouts.finish()

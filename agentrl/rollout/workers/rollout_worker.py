@@ -71,7 +71,6 @@ class RolloutWorker:
         # only compete with them.
         cv2.setNumThreads(1)
         self._open_rewards()
-        keep = None
         if self._run is not None:
             self._recorder = Recorder(
                 self._run,
@@ -81,20 +80,38 @@ class RolloutWorker:
                 config=self._digest or self._plan.settings.digest(),
             )
             self._open.callback(self._recorder.close)
-            keep = self._recorder.frame if self._plan.settings.run.frames == "device" else None
         if self._run is not None and self._plan.tasks[""].train.app is not None:
             host = None if self._phones is None else self._phones.host
             self._live = LivePhones(self._run, f"rollout{self._share[0]}", host=host)
             self._open.callback(self._live.close)
-        self.env_pool: EnvPool = open_env_pool(
-            self._plan, keep, self._share, self._phones, self._live, self.engines.resize_of
-        )
-        self._open.callback(self.env_pool.close)
+        self.env_pool: EnvPool = self._open_env_pool()
+        self._open.callback(lambda: self.env_pool.close())
         # The process that owns shared phones publishes their state.
         pool = self.env_pool.pool if isinstance(self.env_pool, PhoneEnvPool) else None
         if self._live is not None and isinstance(pool, DevicePool):
             self._live.kept = partial(phone_states, pool)
         return self.room
+
+    def _open_env_pool(self) -> EnvPool:
+        recorder, of_device = self._recorder, self._plan.settings.run.frames == "device"
+        keep = recorder.frame if recorder is not None and of_device else None
+        return open_env_pool(
+            self._plan, keep, self._share, self._phones, self._live, self.engines.resize_of
+        )
+
+    async def use_phones(self, phones: SharedPhones) -> bool:
+        """Lease phones from another pool from now on, and end the leases of the old one.
+
+        Returns:
+            False, with no effect, if this pool is already in use.
+        """
+        assert self._phones is not None, "this process owns its phones"
+        if phones.actor._actor_id == self._phones.actor._actor_id:
+            return False
+        old, self._phones = self.env_pool, phones
+        self.env_pool = self._open_env_pool()
+        await asyncio.to_thread(old.close)
+        return True
 
     @property
     def number(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from agentrl.cluster.placement import Node
 from agentrl.cluster.ray_actor_calls import await_result
 from agentrl.config import RolloutConfig
-from agentrl.errors import AgentRLError, ClusterError, WorkerLost
+from agentrl.errors import AgentRLError, ClusterError, PhonePoolLost, WorkerLost
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.actor_starter import CLOSE_S, ActorStarter, close_and_kill
 from agentrl.rollout.workers.borrowed_engines import BorrowedEngines
@@ -44,6 +44,7 @@ class SupervisedWorker:
     """How the last actor died."""
     watch: asyncio.Task[None] | None = None
     replacement: asyncio.Task[None] | None = None
+    """Replaces the actor, or gives it new phones."""
 
     @property
     def name(self) -> str:
@@ -58,9 +59,11 @@ class SupervisedWorker:
 
     async def wait_until_ready(self) -> bool:
         """See EpisodeWorker.wait_until_ready."""
-        if self.replacement is not None:
-            await asyncio.wait({self.replacement})
-            self.replacement.result()
+        while (task := self.replacement) is not None:
+            await asyncio.wait({task})
+            task.result()
+            if task is self.replacement:  # else the actor died while it was given new phones
+                break
         return self.is_current
 
     async def play_request(
@@ -87,6 +90,9 @@ class SupervisedWorker:
                     await result(self, lambda one: one.actor.ping.remote(), starter.start_s)
             scored: ScoredEpisode = playing.result()
         except WorkerLost:
+            return None
+        except PhonePoolLost as error:
+            self.supervisor.renew_phones(self, error)
             return None
         finally:
             playing.cancel()
@@ -267,19 +273,47 @@ class WorkerSupervisor:
         with contextlib.suppress(WorkerLost):
             await self.result(worker, lambda one: one.actor.watch.remote(), None)
 
+    def renew_phones(self, worker: SupervisedWorker, error: PhonePoolLost) -> None:
+        """Begin to give an actor the phones of a new pool, unless that has already begun."""
+        task = worker.replacement
+        if worker.actor is not None and (task is None or task.done()):
+            worker.replacement = asyncio.create_task(self._renew_phones(worker, error))
+
+    async def _renew_phones(self, worker: SupervisedWorker, lost: PhonePoolLost) -> None:
+        """Give an actor the phones of a new pool; if that fails, replace the actor too."""
+        actor, most = worker.actor, self.starter.plan.settings.rollout.max_worker_restarts
+        try:
+            if worker.attempts >= most:
+                raise WorkerLost(f"rollout.max_worker_restarts={most} are used up")
+            phones = await self.starter.living_phones(self.node_of(worker))
+            call = actor.use_phones.remote(phones)
+            # Late errors about the old pool arrive when the actor already uses the new one.
+            if await await_result(call, worker.name, self.starter.start_s):
+                worker.attempts += 1
+                log.warning("%s uses a new phone pool: %s", worker.name, lost)
+        except AgentRLError as error:
+            why = WorkerLost(f"{lost}, and it got no new phones: {error}")
+            if self._drop(worker, actor, why):
+                await self._start_again(worker)
+
     def _replace(self, worker: SupervisedWorker, actor: Any, error: WorkerLost) -> None:
         """Begin to replace an actor, unless a replacement has already begun."""
+        if self._drop(worker, actor, error):
+            worker.replacement = asyncio.create_task(self._start_again(worker))
+
+    def _drop(self, worker: SupervisedWorker, actor: Any, error: WorkerLost) -> bool:
+        """Kill a worker's actor; return False if the worker no longer has this actor."""
         import ray
 
         # When an actor dies, several of its calls may fail.
         if worker.actor is not actor:
-            return
+            return False
         worker.actor, worker.is_current, worker.lost = None, False, str(error)
         # The actor may only hang, so kill it; its engine and child processes end with it.
         ray.kill(actor)
         hint = self.starter.plan.tasks[""].train.crash_hint()
         log.warning("%s on %s is lost: %s%s", worker.name, self.node_of(worker).name, error, hint)
-        worker.replacement = asyncio.create_task(self._start_again(worker))
+        return True
 
     async def _start_again(self, worker: SupervisedWorker) -> None:
         """Replace an actor that died, once its node is available."""

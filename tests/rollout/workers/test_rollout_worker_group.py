@@ -200,6 +200,24 @@ async def test_killed_actor_is_replaced_and_others_play_its_episodes(two_actors,
 
 @slow
 @in_one_loop
+@pytest.mark.adb
+async def test_the_workers_of_a_killed_phone_pool_live_on_with_a_new_one(two_actors, caplog):
+    rollouts, _ = two_actors
+    before = await processes_of(rollouts)
+    requests = requests_of_step("train", 4, range(4), 3)
+    episodes = await collect_and(
+        rollouts, requests, "expert", lambda: os.kill(before[2][0], signal.SIGKILL)
+    )
+    assert [e.episode.id for e in episodes] == [t.id for t in requests]
+    assert not any(e.episode.outcome.void for e in episodes)
+    await ended(before[2])
+    after = await processes_of(rollouts)
+    assert [of_one[0] for of_one in after[:2]] == [of_one[0] for of_one in before[:2]]
+    assert "uses a new phone pool: the shared phone pool died" in caplog.text
+
+
+@slow
+@in_one_loop
 async def test_an_actor_that_has_nothing_left_plays_for_a_slow_one(two_actors, tmp_path):
     rollouts, _ = two_actors
     await rollouts.switch(
@@ -217,7 +235,7 @@ async def test_an_actor_that_has_nothing_left_plays_for_a_slow_one(two_actors, t
 async def test_all_actors_may_die_until_their_restarts_are_used_up(two_actors, tmp_path):
     rollouts, _ = two_actors
     await rollouts.switch(
-        plan_rollouts(countdown({"max_worker_restarts": 2}, pause_s=0.02)), tmp_path
+        plan_rollouts(countdown({"max_worker_restarts": 3}, pause_s=0.02)), tmp_path
     )
     requests = requests_of_step("train", 1, range(25), 4)
     processes = await processes_of(rollouts)
