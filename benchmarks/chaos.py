@@ -43,7 +43,7 @@ from agentrl.devices import DevicePool, Tap
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.envs.android.number_game.app import NumberGameApp
 from agentrl.envs.android.number_game.game_state import STAKE
-from agentrl.policies.open_encoder import open_scaler
+from agentrl.policies.configured_image_size import open_scaler
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.env_pool import open_env_pool

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from agentrl.algorithms.core.advantages import compute_advantages
 from agentrl.algorithms.core.algorithm import Algorithm, load_algorithm
+from agentrl.algorithms.core.importance_weights import importance_weights
 from agentrl.algorithms.core.kl import ESTIMATES, MAX_K3
+from agentrl.algorithms.core.loss_aggregation import token_weights
 from agentrl.algorithms.core.policy_loss import LossInputs, PolicyLoss, load_loss
-from agentrl.algorithms.core.token_weights import importance_weights, token_weights
 from agentrl.algorithms.core.trajectories import Trajectories
 from agentrl.config import (
     ImportanceConfig,

@@ -22,7 +22,7 @@ EXCEPTIONS = {
     ("virtual_phone/protocol/adb_services.py", "framebuffer"),  # a service of ADB
     # The names of losses in TRL's settings, which `agentrl port` translates.
     *(
-        ("cli/porting/trl_settings.py", name)
+        ("cli/porting/trl_batches_and_loss.py", name)
         for name in ("grpo", "sapo", "dr_grpo", "dapo", "cispo")
     ),
     ("cli/porting/reinforcement_settings.py", "grpo"),  # without their scaling it is another one

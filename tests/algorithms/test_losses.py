@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.algorithms.core import kl
+from agentrl.algorithms.core.importance_weights import importance_weights
 from agentrl.algorithms.core.kl import ESTIMATES, MAX_K3, k3
+from agentrl.algorithms.core.loss_aggregation import token_weights
 from agentrl.algorithms.core.policy_loss import LossInputs, load_loss
 from agentrl.algorithms.core.statistics import turn_means
-from agentrl.algorithms.core.token_weights import importance_weights, is_fresh, token_weights
 from agentrl.config import ImportanceConfig, algorithm_config
 from agentrl.extension_points import LOSS
 
@@ -217,9 +218,7 @@ def test_importance_weights_have_no_gradient():
     assert not found.requires_grad
 
 
-def test_tokens_older_than_the_bound_are_stale():
-    versions = torch.tensor([7, 6, 5])
-    assert is_fresh(versions, 7, 1).tolist() == [True, True, False]
+def test_means_over_a_turn_are_those_of_its_own_tokens():
     assert turn_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1])).tolist() == [
         2, 2, 5,
     ]  # fmt: skip

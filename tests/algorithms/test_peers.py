@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from agentrl.algorithms.core.kl import ESTIMATES
+from agentrl.algorithms.core.loss_aggregation import token_weights
 from agentrl.algorithms.core.policy_loss import LossInputs, load_loss
-from agentrl.algorithms.core.token_weights import token_weights
 from agentrl.config import algorithm_config
 from tests.algorithms.played import played, result_of
 from tests.policies import families

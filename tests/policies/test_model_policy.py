@@ -15,11 +15,12 @@ from agentrl.config import EndpointConfig, History, ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError, EngineError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.episode_prompts import Conversation
+from agentrl.policies.configured_image_size import open_scaler
 from agentrl.policies.engines.chat_completions_format import encode_message
 from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine
 from agentrl.policies.engines.remote_engine import RemoteEngine
 from agentrl.policies.model_policy import ChatPolicy, ModelPolicy, turn_seed
-from agentrl.policies.open_encoder import open_encoder, open_scaler
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.policies.open_engine import open_engine
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.types import Message, Prompt, Reply

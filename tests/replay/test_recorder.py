@@ -21,7 +21,7 @@ from agentrl import replay
 from agentrl.errors import ConfigError
 from agentrl.files import is_locked
 from agentrl.replay import tables_export
-from agentrl.replay.episode_json import from_json, to_json, to_plain
+from agentrl.replay.episode_json import from_json, to_json
 from agentrl.replay.recorder import Recorder, frames_of, masked
 from agentrl.replay.run_reader import Run
 from agentrl.runs.episode_summary import is_success
@@ -439,13 +439,6 @@ def test_endless_nesting_is_recorded_to_the_readable_depth(tmp_path: Path) -> No
     assert found.info["self"]["score"] == 3
     assert "too deep" in str(found.info)
     assert "too deep" in str(found.action)
-
-
-def test_foreign_values_become_plain_json() -> None:
-    value = {"a": np.float32(0.5), 2: np.arange(2), "n": float("nan"), "o": Outcome.TIMEOUT}
-    expected = {"a": 0.5, "2": [0, 1], "n": "nan", "o": "timeout"}
-    assert to_plain(value) == expected
-    assert to_plain(b"\x00") == "b'\\x00'"
 
 
 def test_text_that_files_cannot_encode_is_still_recorded(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from agentrl.config import Config, EnvConfig, ModelConfig
 from agentrl.devices.adb import AdbServer
 from agentrl.errors import ConfigError
 from agentrl.extension_points import DIALECT
-from agentrl.policies.open_encoder import open_encoder, resize_for
+from agentrl.policies.configured_image_size import resize_for
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.environments.env_runner import EnvRunner
 from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator

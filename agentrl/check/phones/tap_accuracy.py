@@ -28,9 +28,10 @@ from agentrl.config import ModelConfig
 from agentrl.devices.device import Device
 from agentrl.devices.screen_regions import STATUS_BAR
 from agentrl.errors import ActionError, ConfigError, DeviceError
+from agentrl.policies.configured_image_size import resize_for
 from agentrl.policies.models.model_adapter import resize_image
 from agentrl.policies.models.model_source import resolve_model
-from agentrl.policies.open_encoder import open_encoder, resize_for
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.types import Image
 from virtual_phone.apps.probe_app import TARGET, TARGET_GROUND
 

@@ -2,7 +2,7 @@
 
 from agentrl.cli.porting.common_settings import combine_intervals, combine_model, combine_schedule
 from agentrl.cli.porting.ported_settings import OPEN, PortedSettings
-from agentrl.cli.porting.trl_settings import samples_per_step
+from agentrl.cli.porting.trl_batches_and_loss import samples_per_step
 
 _SHARED = ("seed", "model", "optim", "train", "checkpoint", "logging")
 """Sections that jobs on data sets have in addition to their own."""

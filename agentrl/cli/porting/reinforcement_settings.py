@@ -12,7 +12,7 @@ from agentrl.cli.porting.common_settings import (
     combine_schedule,
 )
 from agentrl.cli.porting.ported_settings import OPEN, PortedSettings
-from agentrl.cli.porting.trl_settings import combine_trl
+from agentrl.cli.porting.trl_batches_and_loss import combine_trl
 from agentrl.cli.terminal_output import announce
 from agentrl.config.defaults_by_name import algorithm_defaults
 from agentrl.config.other_trainers import translated

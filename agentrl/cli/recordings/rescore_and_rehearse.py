@@ -104,7 +104,7 @@ def rehearse(
     from agentrl import config as configuration
     from agentrl import event_loop
     from agentrl.replay import Filter
-    from agentrl.rollout.reproduction_check import rehearse as play_again
+    from agentrl.rollout.rehearsal import rehearse as play_again
     from agentrl.rollout.rollout_plan import plan_rollouts
     from agentrl.runs.run_folder import RunFolder
 

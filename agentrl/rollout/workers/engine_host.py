@@ -9,8 +9,9 @@ from typing import Any, cast
 from agentrl.actions.dialect import Dialect, Resize
 from agentrl.errors import EngineError, WorkerLost
 from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.configured_image_size import resize_for
 from agentrl.policies.engines.engine import Engine, Sampling, TokenEngine
-from agentrl.policies.open_encoder import open_encoder, resize_for
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.policies.open_engine import engine_class, open_engine
 from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.types import Prompt, Reply

@@ -11,9 +11,9 @@ import cv2
 from agentrl.data.reward_inputs import CHATML
 from agentrl.devices import DevicePool
 from agentrl.errors import RewardError, WorkerLost
+from agentrl.policies.configured_image_size import open_scaler
 from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine
 from agentrl.policies.model_policy import ChatPolicy, ModelPolicy
-from agentrl.policies.open_encoder import open_scaler
 from agentrl.policies.policy import Policy
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay.live_phone_states import LivePhones

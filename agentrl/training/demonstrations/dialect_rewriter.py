@@ -8,7 +8,7 @@ from agentrl.actions.action_chunks import join_actions, read_actions
 from agentrl.actions.dialect import Dialect, Resize
 from agentrl.errors import ActionError, ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.replay.episode_json import to_plain
+from agentrl.replay.plain_json import to_plain
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import compose_message
 from agentrl.rollout.environments.resolved_env import ResolvedEnv

@@ -4,7 +4,7 @@ from agentrl.actions.action_chunks import read_actions
 from agentrl.actions.human_input_parser import bare_action, parse_typed
 from agentrl.actions.translator import Translator
 from agentrl.errors import ActionError, ConfigError, EnvError, boundary
-from agentrl.replay.episode_json import to_plain
+from agentrl.replay.plain_json import to_plain
 from agentrl.text.formatting import quoted
 from agentrl.types import Episode, Turn
 

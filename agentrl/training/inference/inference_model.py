@@ -13,10 +13,11 @@ from agentrl.config import Config, ModelConfig, RolloutConfig, RunConfig
 from agentrl.files import path_of
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.encode_messages import encode_prompt
+from agentrl.policies.configured_image_size import open_scaler
 from agentrl.policies.engines.chat_completions_format import Part, encode_message
 from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine, check_reply
 from agentrl.policies.models.model_source import model_origin
-from agentrl.policies.open_encoder import open_encoder, open_scaler
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.policies.open_engine import open_engine
 from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.workers.open_rollouts import open_engines

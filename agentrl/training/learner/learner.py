@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from agentrl import accelerators
+from agentrl.algorithms.core.importance_weights import importance_weights
 from agentrl.algorithms.core.kl import ESTIMATES, k3
 from agentrl.algorithms.core.policy_loss import LossInputs
-from agentrl.algorithms.core.token_weights import importance_weights
 from agentrl.cluster.machine_resources import host_memory, machine_id
 from agentrl.config import FinetuningConfig, WarmStartConfig
 from agentrl.errors import LearnerError, boundary

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from agentrl.algorithms.core.token_weights import token_weights
+from agentrl.algorithms.core.loss_aggregation import token_weights
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching import collate, prefix_tree
 from agentrl.training.batching.packing import Packing, pack_rows

@@ -10,7 +10,8 @@ import numpy as np
 from agentrl.config import OptimConfig, WarmStartConfig
 from agentrl.errors import EnvError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.open_encoder import open_encoder, resize_for
+from agentrl.policies.configured_image_size import resize_for
+from agentrl.policies.open_encoder import open_encoder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments.load_translator_and_players import load_player
 from agentrl.rollout.workers.rollouts_interface import Rollouts

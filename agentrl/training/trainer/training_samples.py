@@ -20,7 +20,6 @@ from agentrl.algorithms.core.algorithm import (
 )
 from agentrl.algorithms.core.kl import ESTIMATES
 from agentrl.algorithms.core.statistics import nearly_equal
-from agentrl.algorithms.core.token_weights import is_fresh
 from agentrl.algorithms.core.trajectories import (
     EpisodeScores,
     Trajectories,
@@ -320,6 +319,11 @@ def _fresh(versions: Tensor, version: int, max_staleness: int | None) -> Tensor:
     if max_staleness is None:
         return torch.ones_like(versions, dtype=torch.bool)
     return is_fresh(versions, version, max_staleness)
+
+
+def is_fresh(versions: Tensor, version: int, bound: int) -> Tensor:
+    """Return bool[N], True for tokens sampled at most `bound` versions behind `version`."""
+    return version - versions <= bound
 
 
 def _mean(values: Tensor) -> float:

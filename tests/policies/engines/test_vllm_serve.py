@@ -13,11 +13,11 @@ from agentrl.config import EndpointConfig, History, ModelConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.episode_prompts import Conversation
+from agentrl.policies.configured_image_size import open_scaler
 from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.hf_engine import HFEngine
 from agentrl.policies.engines.remote_engine import RemoteEngine
 from agentrl.policies.model_policy import ChatPolicy, ModelPolicy
-from agentrl.policies.open_encoder import open_scaler
 from agentrl.rewards.judge import Judge
 from agentrl.types import Message
 from tests.policies.pictures import screen

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.algorithms.core.algorithm import load_algorithm
+from agentrl.algorithms.core.importance_weights import importance_weights
 from agentrl.algorithms.core.kl import ESTIMATES
 from agentrl.algorithms.core.policy_loss import LossInputs
-from agentrl.algorithms.core.token_weights import importance_weights
 from agentrl.config import ImportanceConfig, KLConfig, algorithm_config
 from agentrl.extension_points import LOSS
 from agentrl.training.batching.collate import token_targets

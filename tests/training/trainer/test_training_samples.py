@@ -18,6 +18,7 @@ from agentrl.check.support.sample_steps import scored_episode
 from agentrl.config import Config, OverlongConfig, algorithm_config
 from agentrl.errors import LearnerError
 from agentrl.extension_points import ALGORITHM
+from agentrl.training.trainer.training_samples import is_fresh
 from agentrl.types import Outcome, TokenScores
 from tests.training.episodes import play
 from tests.training.samples import step_samples, turn
@@ -285,3 +286,8 @@ def test_only_algorithms_that_filter_groups_play_a_step_again():
     assert load_algorithm(algorithm_config("grpo")).attempts == 1
     assert load_algorithm(algorithm_config("dapo", sampling={"refills": 5})).attempts == 6
     assert Picky(algorithm_config("grpo", sampling={"refills": 2})).attempts == 3
+
+
+def test_tokens_older_than_the_bound_are_stale():
+    versions = torch.tensor([7, 6, 5])
+    assert is_fresh(versions, 7, 1).tolist() == [True, True, False]

@@ -9,8 +9,8 @@ import numpy as np
 
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay import RecordedEpisode
-from agentrl.replay.episode_json import to_plain
 from agentrl.replay.frames.banded_png import cut_into_bands
+from agentrl.replay.plain_json import to_plain
 from agentrl.replay.recorder import masked
 from agentrl.rollout.env_pool import open_env_pool
 from agentrl.rollout.environments.env_runner import EnvRunner

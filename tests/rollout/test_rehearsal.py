@@ -8,7 +8,7 @@ import pytest
 
 from agentrl import replay
 from agentrl.cli import run as agentrl
-from agentrl.rollout.reproduction_check import first_difference
+from agentrl.rollout.rehearsal import first_difference
 from agentrl.runs.run_paths import episode_file
 from agentrl.types import ExecutedAction
 from tests.replay.episodes import episode, turn
