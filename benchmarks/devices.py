@@ -25,7 +25,8 @@ from rich.table import Table
 from agentrl.devices import Device, Tap, act_and_settle, open_device, open_source
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.device_benchmark import measure_methods
+from agentrl.devices.capture_and_input_choice import mark_fastest
+from agentrl.devices.capture_and_input_timing import measure_methods
 from agentrl.extension_points import DRIVER
 
 PROBE = "virtual_phone.apps.probe_app:ProbeApp"
@@ -120,7 +121,7 @@ def bench_table(phones: dict[str, AdbPhone], rounds: int) -> Table:
     for driver, phone in phones.items():
         phone.launch(PACKAGE, ACTIVITY, {})
         touch = functools.partial(phone.perform, Tap(0.5, 0.2))
-        for row in measure_methods(phone, rounds=rounds, change=touch):
+        for row in mark_fastest(measure_methods(phone, rounds=rounds, change=touch)):
             median = "" if row.median_ms is None else f"{row.median_ms:.2f}"
             lag = "" if row.lag_s is None else f"lag {row.lag_s * 1000:.0f} ms "
             note = row.failure or f"{lag}{'picked' if row.picked else ''}"

@@ -259,10 +259,11 @@ def bench(
 
     Example: agentrl devices bench --rounds 10
     """
-    from agentrl.devices.device_benchmark import measure_methods, screen_toggler
+    from agentrl.devices.capture_and_input_choice import mark_fastest
+    from agentrl.devices.capture_and_input_timing import measure_methods, screen_toggler
 
     with _phone(serial, driver=driver) as phone:
-        rows = measure_methods(phone, rounds=rounds, change=screen_toggler(phone))
+        rows = mark_fastest(measure_methods(phone, rounds=rounds, change=screen_toggler(phone)))
         # Leave the Settings app, which was opened to make the screen change.
         phone.perform(Key("HOME"))
     table = Table(box=None, padding=(0, 2, 0, 0))

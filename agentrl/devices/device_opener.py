@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from agentrl.devices import device_benchmark, readiness
+from agentrl.devices import capture_and_input_choice, readiness
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import INPUTS, AdbPhone
 from agentrl.devices.capture.phone_screen import read_display_id
@@ -25,7 +25,7 @@ class OpenSettings(TypedDict, total=False):
     """ADB library, as in `devices.driver`; `adbutils` by default."""
     capture: str
     """Capture method, as in `devices.capture`; `auto` (default) picks the fastest
-    (`agentrl.devices.device_benchmark`)."""
+    (`agentrl.devices.capture_and_input_choice`)."""
     input: str
     """How commands are run: `input`, `shell`, or `auto` (default) for the faster of the two."""
     deadlines: Deadlines
@@ -92,9 +92,9 @@ class DeviceOpener:
             phone.transport.display = read_display_id(phone)
             # Our own virtual phones are all alike and have the app installed.
             if known:
-                device_benchmark.set_methods(phone, capture=self.capture, input=self.input)
+                capture_and_input_choice.set_methods(phone, capture=self.capture, input=self.input)
                 return phone
-            device_benchmark.choose_methods(phone, capture=self.capture, input=self.input)
+            capture_and_input_choice.choose_methods(phone, capture=self.capture, input=self.input)
             return self.wrap(phone)
         except BaseException:
             phone.close()

@@ -10,8 +10,8 @@ from agentrl.devices.adb.app_commands import has_package
 from agentrl.devices.adb.network_address_check import is_mdns_name, is_network_serial
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture.phone_screen import read_display_id
+from agentrl.devices.capture_and_input_timing import screen_toggler
 from agentrl.devices.device import Deadlines, Device
-from agentrl.devices.device_benchmark import screen_toggler
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline
 
 _FIXES = {

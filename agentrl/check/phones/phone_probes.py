@@ -7,8 +7,9 @@ from typing import Any
 
 from agentrl.actions.screen_actions import Key, Tap, Type
 from agentrl.check.finding import Finding, note, ok, wrong
-from agentrl.devices import device_benchmark
 from agentrl.devices.adb_phone import AdbPhone
+from agentrl.devices.capture_and_input_choice import mark_fastest
+from agentrl.devices.capture_and_input_timing import measure_methods, screen_toggler
 from agentrl.devices.device import Device
 from agentrl.errors import DeviceError, DeviceTimeout
 
@@ -88,7 +89,7 @@ class PhoneProbe:
         except DeviceError as error:
             fix = "close the app in front, raise devices.deadlines.launch_s, or run adb reboot"
             yield wrong("apps start", str(error), fix)
-            yield from check_captures(self._phone, device_benchmark.screen_toggler(self._phone))
+            yield from check_captures(self._phone, screen_toggler(self._phone))
             return
         took_s = time.monotonic() - start
         if took_s > _SLOW_START_S:
@@ -99,7 +100,7 @@ class PhoneProbe:
         try:
             yield self._touch()
             # Something has to change the screen to test whether captures are fresh.
-            change = self._tap if self._arrives else device_benchmark.screen_toggler(self._phone)
+            change = self._tap if self._arrives else screen_toggler(self._phone)
             yield from check_captures(self._phone, change)
             if self._device is self._phone and self._arrives:
                 yield self._type()
@@ -187,7 +188,7 @@ def wait_for_state(
 
 def check_captures(phone: AdbPhone, change: Callable[[], None]) -> Iterator[Finding]:
     """Test whether each capture is correct and fresh, and how fast it is."""
-    measured = device_benchmark.measure_methods(phone, rounds=2, change=change)
+    measured = mark_fastest(measure_methods(phone, rounds=2, change=change))
     rows = [row for row in measured if row.kind == "capture"]
     sound = [row for row in rows if not row.failure]
     try:

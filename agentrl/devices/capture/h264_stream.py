@@ -5,8 +5,8 @@ lag behind the screen by an unknown time, and while the screen does not change n
 all. Hence these rules:
 
 - A frame is returned only once `lag_s` has passed since the request, because by then everything
-  that was on the screen has arrived. The lag is measured (`agentrl.devices.device_benchmark`); the
-  default suits a slow phone.
+  that was on the screen has arrived. The lag is measured
+  (`agentrl.devices.capture_and_input_timing`); the default suits a slow phone.
 - The stream is compared with a raw capture periodically, and whenever most of the screen changed,
   because a recording keeps its orientation when the phone is rotated. If the two differ, the
   stream is restarted; if that does not help, the capture fails.

@@ -1,19 +1,13 @@
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import pytest
 
-from agentrl.devices import Tap, device_benchmark, open_device
+from agentrl.devices import capture_and_input_choice, open_device
 from agentrl.devices.adb_phone import INPUTS, AdbPhone
 from agentrl.devices.capture import screencap
-from agentrl.devices.device_benchmark import (
-    MethodTiming,
-    choose_methods,
-    measure_methods,
-    screen_toggler,
-)
+from agentrl.devices.capture_and_input_choice import choose_methods, mark_fastest
+from agentrl.devices.capture_and_input_timing import MethodTiming
 from agentrl.errors import CaptureError, ConfigError
-from agentrl.extension_points import CAPTURE
 from tests.devices.relay import relayed
 
 PACKAGE = "org.agentrl.probe"
@@ -44,7 +38,7 @@ def rows(**medians: float | None) -> list[MethodTiming]:
 def test_the_fastest_working_method_is_picked_and_the_default_if_hardly_slower(
     measured: dict[str, float | None], picked: list[str]
 ) -> None:
-    assert [row.name for row in device_benchmark._marked(rows(**measured)) if row.picked] == picked
+    assert [row.name for row in mark_fastest(rows(**measured)) if row.picked] == picked
 
 
 @pytest.fixture
@@ -60,79 +54,11 @@ def by_name(measured: list[MethodTiming]) -> dict[str, MethodTiming]:
 
 
 @pytest.mark.adb
-def test_every_method_is_measured_or_says_why_not(phone: AdbPhone) -> None:
-    touches: list[int] = []
-
-    def change() -> None:
-        touches.append(1)
-        phone.perform(Tap(0.5, 0.25))
-
-    found = by_name(measure_methods(phone, rounds=2, change=change))
-    assert set(found) == {*CAPTURE.names(), *INPUTS}
-    for row in found.values():
-        assert row.failure == ""
-        assert (row.median_ms or 0) > 0
-    assert len(touches) == len(CAPTURE.names()) + 2, "every capture has shown a change"
-    assert sum(row.picked for row in found.values()) == 2
-    lag_s = found["stream"].lag_s
-    assert lag_s is not None
-    assert (found["stream"].median_ms or 0) >= 1000 * lag_s, "it waits that long"
-
-
-@pytest.mark.adb
-def test_settings_and_home_screen_differ_enough_to_measure(phone: AdbPhone) -> None:
-    found = by_name(measure_methods(phone, rounds=1, change=screen_toggler(phone)))
-    assert {row.failure for row in found.values()} == {""}
-    assert phone.focus() != PACKAGE
-
-
-@pytest.mark.adb
-def test_a_phone_already_showing_its_settings_is_not_stale(phone: AdbPhone) -> None:
-    phone.shell("am", "start", "-a", "android.settings.SETTINGS")
-    found = by_name(measure_methods(phone, rounds=1, change=screen_toggler(phone)))
-    assert {row.failure for row in found.values()} == {""}
-
-
-@pytest.mark.adb
-def test_a_capture_that_fails_on_a_phone_is_not_picked(phone: AdbPhone) -> None:
-    phone.shell("setprop", "debug.agentrl.fault.capture", "truncated")
-    found = by_name(measure_methods(phone, rounds=1))
-    assert "ended after" in found["raw"].failure
-    assert "truncated" in found["png"].failure
-    assert not any(found[name].picked for name in ("raw", "png"))
-
-
-@pytest.mark.adb
-def test_a_stale_capture_is_not_picked(phone: AdbPhone, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
-    monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
-    phone.shell("setprop", "debug.agentrl.fault.capture", "stale")
-    found = by_name(measure_methods(phone, rounds=1, change=lambda: phone.perform(Tap(0.5, 0.25))))
-    for name in CAPTURE.names():
-        assert "stale; a screen change was still not visible after 0.3 s" in found[name].failure
-        assert not found[name].picked
-
-
-@pytest.mark.adb
-def test_a_capture_that_shows_something_else_is_not_picked(
-    phone: AdbPhone, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = screencap.RawCapture.read
-    monkeypatch.setattr(
-        screencap.RawCapture,
-        "read",
-        lambda self, link: np.ascontiguousarray(read(self, link)[::-1]),
-    )
-    found = by_name(measure_methods(phone, rounds=1))
-    assert "does not match other captures" in found["raw"].failure
-
-
-@pytest.mark.adb
 def test_auto_picks_and_logs_what_was_measured_within_its_budget(
     phone: AdbPhone, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_benchmark, "BUDGET_S", 60.0)
-    with caplog.at_level("INFO", "agentrl.devices.device_benchmark"):
+    monkeypatch.setattr(capture_and_input_choice, "BUDGET_S", 60.0)
+    with caplog.at_level("INFO", "agentrl.devices.capture_and_input_choice"):
         found = by_name(choose_methods(phone))
     assert set(found) == {"raw", "framebuffer", "png", *INPUTS}
     picked = [row.name for row in found.values() if row.picked]
@@ -146,7 +72,7 @@ def test_auto_picks_and_logs_what_was_measured_within_its_budget(
 def test_without_time_for_repeats_every_method_is_measured_once(
     phone: AdbPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_benchmark, "BUDGET_S", 0.0)
+    monkeypatch.setattr(capture_and_input_choice, "BUDGET_S", 0.0)
     found = by_name(choose_methods(phone))
     assert set(found) == {"raw", "framebuffer", "png", *INPUTS}
     assert {row.failure for row in found.values()} == {""}
@@ -158,7 +84,7 @@ def test_over_a_slow_link_small_captures_win_although_raw_ones_are_measured_firs
 ) -> None:
     # Another name of the variable: as on a real phone, raw captures are not sent as changes.
     monkeypatch.setattr(screencap, "KNOWN_SCREEN", "UNKNOWN")
-    monkeypatch.setattr(device_benchmark, "BUDGET_S", 0.2)
+    monkeypatch.setattr(capture_and_input_choice, "BUDGET_S", 0.2)
     with relayed(int(phone.serial.rpartition(":")[2]), bytes_per_s=6e6) as port:
         found = by_name(choose_methods(opened(f"127.0.0.1:{port}")))
     assert {row.failure for row in found.values()} == {""}

@@ -1,11 +1,6 @@
-"""Measures how fast each capture and input method is on one phone, and picks the fastest.
+"""Measures how fast each capture and input method is on one phone.
 
-`auto` measures a phone when it is opened: every method once, then repeatedly while `BUDGET_S`
-lasts. Each method gets the same timeout as a job's own calls, so that on a slow link the choice
-does not depend on the order of measurement. This takes 0.1 s on a virtual phone; on a real phone,
-captures take most of the time. Phones are opened in parallel. `auto` skips the stream, because
-measuring its lag requires changing the screen, which opening a phone must not do;
-`measure_methods` measures it on demand.
+Each method gets the same timeout as a job's own calls.
 """
 
 import contextlib
@@ -13,7 +8,7 @@ import itertools
 import logging
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -27,14 +22,7 @@ from agentrl.extension_points import CAPTURE
 
 log = logging.getLogger(__name__)
 
-BUDGET_S = 1.0
-"""Seconds for which `auto` repeats capture measurements, and likewise input measurements; the
-first round may take longer."""
-_ROUNDS = 2
-_USUAL = {"capture": "raw", "input": "shell"}
-_CLEARLY = 1.25
-"""Only a method faster by this factor replaces the default; smaller differences are noise."""
-_NOTHING: Command = ("true",)
+DEFAULT_METHODS = {"capture": "raw", "input": "shell"}
 _SETTINGS: Command = ("am", "start", "-a", "android.settings.SETTINGS")
 # Don't use the HOME key, because a phone that blocks touches over adb also blocks keys, although
 # captures still work.
@@ -64,7 +52,7 @@ class MethodTiming:
 def measure_methods(
     phone: AdbPhone, *, rounds: int = 5, change: Callable[[], None] | None = None
 ) -> list[MethodTiming]:
-    """Measure every capture and input method, and mark the fastest that work.
+    """Measure every capture and input method.
 
     Args:
         phone: a phone that is awake and shows a static screen.
@@ -76,9 +64,9 @@ def measure_methods(
         One row per method, captures first.
     """
     trial = CaptureTrial(phone.transport, phone.deadlines.frame_s, rounds=rounds, change=change)
-    rows = [_capture(phone, trial, name, change, rounds) for name in _captures()]
-    rows += _inputs(phone, _HARMLESS, rounds)
-    return _marked(rows)
+    rows = [time_capture(phone, trial, name, change, rounds) for name in capture_methods()]
+    rows += time_inputs(phone, _HARMLESS, rounds)
+    return rows
 
 
 def screen_toggler(phone: AdbPhone) -> Callable[[], None]:
@@ -98,37 +86,7 @@ def screen_toggler(phone: AdbPhone) -> Callable[[], None]:
     return change
 
 
-def choose_methods(
-    phone: AdbPhone, *, capture: str = "auto", input: str = "auto"
-) -> list[MethodTiming]:
-    """Set a phone's capture and input methods; `auto` measures them and picks the fastest."""
-    rows = []
-    if input == "auto":
-        rows += _inputs(phone, _NOTHING, _ROUNDS, Deadline(BUDGET_S))
-    if capture == "auto":
-        # Skip the stream, because measuring its lag requires changing the screen.
-        trial = CaptureTrial(
-            phone.transport, phone.deadlines.frame_s, rounds=_ROUNDS, repeat_s=BUDGET_S
-        )
-        quick = [name for name, cls in _captures().items() if cls.measured_at_open]
-        rows += [_capture(phone, trial, name, None, _ROUNDS) for name in quick]
-    rows = _marked(rows)
-    picked = {row.kind: row.name for row in rows if row.picked}
-    taken = set_methods(phone, **({"capture": capture, "input": input} | picked))
-    timings = ", ".join(f"{row.name} {row.failure or f'{row.median_ms:.1f} ms'}" for row in rows)
-    log.info("%s: capture %s, input %s (%s)", phone.serial, *taken, timings or "as configured")
-    return rows
-
-
-def set_methods(phone: AdbPhone, *, capture: str, input: str) -> tuple[str, str]:
-    """Set a phone's capture and input methods and return them; `auto` means the defaults."""
-    requested = {"capture": capture, "input": input}
-    taken = {kind: _USUAL[kind] if name == "auto" else name for kind, name in requested.items()}
-    phone.use(**taken)
-    return taken["capture"], taken["input"]
-
-
-def _captures() -> dict[str, type[Capture]]:
+def capture_methods() -> dict[str, type[Capture]]:
     """Map names to the built-in and installed captures, the default first."""
     found = {}
     for one in CAPTURE.extensions():
@@ -136,12 +94,13 @@ def _captures() -> dict[str, type[Capture]]:
             found[one.name] = CAPTURE.resolve(one.name)
         except ConfigError as error:
             log.warning("skipping capture method %s: %s", one.name, error)
-    return dict(sorted(found.items(), key=lambda item: item[0] != _USUAL["capture"]))
+    return dict(sorted(found.items(), key=lambda item: item[0] != DEFAULT_METHODS["capture"]))
 
 
-def _capture(
+def time_capture(
     phone: AdbPhone, trial: CaptureTrial, name: str, change: Callable[[], None] | None, rounds: int
 ) -> MethodTiming:
+    """Measure one capture method, and its lag if it is a stream and `change` is given."""
     row = MethodTiming(kind="capture", name=name, rounds=rounds)
     try:
         capture: Capture = CAPTURE.resolve(name)(phone.transport)
@@ -160,7 +119,7 @@ def _capture(
     return replace(row, median_ms=1000 * statistics.median(seconds), lag_s=lag_s)
 
 
-def _inputs(
+def time_inputs(
     phone: AdbPhone, command: Command, rounds: int, repeats: Deadline | None = None
 ) -> list[MethodTiming]:
     """Measure each input method, at least once after its first call."""
@@ -186,15 +145,3 @@ def _inputs(
 
 def _why(phone: AdbPhone, error: Exception) -> str:
     return str(error).removeprefix(f"{phone.serial}: ") or "not measured in time"
-
-
-def _marked(rows: Sequence[MethodTiming]) -> list[MethodTiming]:
-    """Mark the fastest working method of each kind, or the default if it is hardly slower."""
-    picked = set()
-    for kind, usual in _USUAL.items():
-        works = {r.name: r.median_ms for r in rows if r.kind == kind and r.median_ms is not None}
-        if works:
-            fastest = min(works, key=lambda name: works[name])
-            keeps = usual in works and works[usual] <= _CLEARLY * works[fastest]
-            picked.add((kind, usual if keeps else fastest))
-    return [replace(row, picked=(row.kind, row.name) in picked) for row in rows]
