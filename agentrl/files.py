@@ -106,6 +106,32 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def replacing_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder to fill, which replaces `folder` once all of it is on disk.
+
+    If something fails, an existing folder is left unchanged.
+    """
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
+    partial.mkdir(parents=True)
+    old = folder.with_name(f".{folder.name}.old")
+    try:
+        yield partial
+        # Sync before renaming: after a power cut the folder is either complete or missing.
+        for path in (*partial.rglob("*"), partial):
+            sync(path)
+        shutil.rmtree(old, ignore_errors=True)
+        if folder.exists():
+            move_into_place(folder, old)
+        move_into_place(partial, folder)
+        shutil.rmtree(old, ignore_errors=True)
+        sync(folder.parent)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)  # to free space if the disk is full
+        raise
+
+
 def remove_partial_files(folder: Path, name: str | None = None) -> None:
     """Remove temporary files that `atomic_replace` left in a folder when its process was killed.
 

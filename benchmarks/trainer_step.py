@@ -22,7 +22,7 @@ from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.trainer.training_samples import build_training_samples
 from agentrl.types import Episode, Image
-from agentrl.weight_sync import weight_files
+from agentrl.weight_sync import published_weights
 
 WORDS = "pick the largest card"
 
@@ -104,7 +104,7 @@ class Ours:
             seed=self._steps,
         )
         await asyncio.to_thread(self._learner.update, built.samples, self._steps)
-        path = weight_files.publish(self._learner, self._steps)
+        path = published_weights.publish(self._learner, self._steps)
         await self._rollouts.engines.load_weights(path, self._steps)
         return collected - started, time.perf_counter() - collected
 

@@ -26,7 +26,7 @@ from agentrl.policies.engines.vllm_engine import VLLMEngine
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.types import Message, Prompt
-from agentrl.weight_sync import weight_files
+from agentrl.weight_sync import published_weights
 from agentrl.weight_sync.engine_link import LocalLink
 from agentrl.weight_sync.vllm_transport import SharedMemoryTransport
 
@@ -67,7 +67,7 @@ async def _whole(folder: Path, publishes: int, prompts: int) -> Measured:
 
     async def as_file(version: int) -> None:
         nonlocal size
-        path = await asyncio.to_thread(weight_files.publish, learner, version)
+        path = await asyncio.to_thread(published_weights.publish, learner, version)
         size = path.stat().st_size
         await engine.load_weights(path, version)
 
@@ -94,7 +94,7 @@ async def _adapter(folder: Path, publishes: int, prompts: int) -> Measured:
 
     async def alone(version: int) -> None:
         nonlocal size
-        path = await asyncio.to_thread(weight_files.publish_adapter, learner, version)
+        path = await asyncio.to_thread(published_weights.publish_adapter, learner, version)
         size = sum(file.stat().st_size for file in path.iterdir())
         await engine.load_adapter(path, version)
 

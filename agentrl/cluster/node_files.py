@@ -37,7 +37,7 @@ _SETTLED_S = 2.0
 _SMALL = 1 << 20
 """Size in bytes below which files are read again instead of remembering their digests."""
 _MEMORY = "agentrl-weights-"
-"""Folder prefix used by `weight_files`, which removes the folders of dead processes."""
+"""Folder prefix used by `published_weights`, which removes the folders of dead processes."""
 
 Listing = dict[str, str]
 """Maps each file's path within the folder, or "." for a single file, to its size and digest."""

@@ -22,7 +22,7 @@ from agentrl.runs.run_start_records import record_start
 from agentrl.text.formatting import shown_path
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.command_target import job_name
-from agentrl.weight_sync import weight_files
+from agentrl.weight_sync import published_weights
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def run_job(
             for killed in (run, run / "episodes"):
                 remove_partial_files(killed)
             begun(plan)
-        weight_files.remove_stale_folders()
+        published_weights.remove_stale_folders()
         command = None if is_stage else job.command
         with recorded_failure(run), _resume_hint(folder, command, resumed=resume is not None):
             record_start(run)

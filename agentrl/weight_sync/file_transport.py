@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-from agentrl.weight_sync import weight_files
+from agentrl.weight_sync import published_weights
 from agentrl.weight_sync.weight_transport import (
     PublishingLearner,
     TransportNeeds,
@@ -32,7 +32,7 @@ class FileTransport(WeightTransport):
         if update.adapters_only:
             await self._publish_adapter(learner, engines, update.version)
             return
-        path = await asyncio.to_thread(weight_files.publish, learner, update.version)
+        path = await asyncio.to_thread(published_weights.publish, learner, update.version)
         await engines.load_weights(path, update.version)
 
     async def _publish_adapter(
@@ -41,8 +41,8 @@ class FileTransport(WeightTransport):
         # A warm start, a resumed run or quantization may have changed the base weights; after the
         # first publish of a job they stay the same.
         if not self._base_is_sent:
-            path = await asyncio.to_thread(weight_files.publish_base, learner, version)
+            path = await asyncio.to_thread(published_weights.publish_base, learner, version)
             await engines.load_weights(path, version)
             self._base_is_sent = True
-        folder = await asyncio.to_thread(weight_files.publish_adapter, learner, version)
+        folder = await asyncio.to_thread(published_weights.publish_adapter, learner, version)
         await engines.load_adapter(folder, version)

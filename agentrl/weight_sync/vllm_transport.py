@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentrl.policies.engines.vllm_engine import VLLMEngine
-from agentrl.weight_sync import weight_files
+from agentrl.weight_sync import published_weights
 from agentrl.weight_sync.engine_link import EngineLink
 from agentrl.weight_sync.weight_transport import StreamedTransport, TransportNeeds, WeightSource
 
@@ -70,7 +70,7 @@ class SharedMemoryTransport(VLLMTransport):
         # Imported here because only a learner rank with this transport needs vLLM.
         from agentrl.policies.engines.vllm_weight_transfer import shared_trainer_info
 
-        return shared_trainer_info(rank, weight_files.shared_folder())
+        return shared_trainer_info(rank, published_weights.shared_folder())
 
 
 class IpcTransport(VLLMTransport):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from agentrl.policies.engines.engine import TokenEngine
-from agentrl.weight_sync import weight_files
+from agentrl.weight_sync import published_weights
 from agentrl.weight_sync.engine_link import EngineLink
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class WeightSource(Protocol):
         """Yield all weights, each complete on every rank; a collective call of all ranks."""
 
 
-class PublishingLearner(weight_files.SavesWeights, weight_files.SavesAdapters, Protocol):
+class PublishingLearner(published_weights.SavesWeights, published_weights.SavesAdapters, Protocol):
     """The learner's interface for a transport in the trainer's process; see `Learner`."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:

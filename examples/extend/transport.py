@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from agentrl.errors import EngineError
 from agentrl.policies.engines.weight_checks import join_digests, tensor_digest
-from agentrl.weight_sync import weight_files
+from agentrl.weight_sync import safetensors_files
 from agentrl.weight_sync.weight_transport import StreamedTransport
 
 
@@ -60,5 +60,5 @@ class DeltaTransport(StreamedTransport):
             raise EngineError("other weights arrived than were sent")
         with TemporaryDirectory() as folder:
             path = Path(folder) / "weights.safetensors"
-            weight_files.write(path, self._arrived)
+            safetensors_files.write(path, self._arrived)
             await engine.load_weights(path, version)

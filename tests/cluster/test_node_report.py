@@ -64,22 +64,23 @@ from agentrl.cluster.placement import plan_layout
 from agentrl.cluster.node_discovery import find_nodes
 from agentrl.cluster.reservation import Reservation
 from agentrl.config import RolloutConfig, TrainConfig
-from agentrl.weight_sync import weight_files
+from agentrl.weight_sync import published_weights
+from agentrl.weight_sync import safetensors_files
 
 weights = {"w": torch.zeros(750_000)}
 
 class Learner:
     def save_weights(self, path):
-        weight_files.write(path, weights)
+        safetensors_files.write(path, weights)
 
 model = Path(sys.argv[1])
-weight_files.write(model / "model.safetensors", weights)
+safetensors_files.write(model / "model.safetensors", weights)
 rollout = RolloutConfig(launcher="local", engine="hf")
 layout = plan_layout(find_nodes("local"), rollout, TrainConfig(), 1)
 needed = 2 * 750_000 * 4
-weight_files.use_folder(Reservation(layout, 10).place_weights(needed, "weights"))
+published_weights.use_folder(Reservation(layout, 10).place_weights(needed, "weights"))
 for version in range(2):
-    path = weight_files.publish(Learner(), version)
+    path = published_weights.publish(Learner(), version)
 print(path)
 """
 

@@ -23,7 +23,7 @@ from agentrl.policies.engines.vllm_engine import VLLMEngine
 from agentrl.training.learner import lora_adapters
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
-from agentrl.weight_sync import weight_files
+from agentrl.weight_sync import published_weights
 from agentrl.weight_sync.engine_link import LocalLink
 from agentrl.weight_sync.transport_choice import transport_class
 from tests.policies import families
@@ -109,7 +109,7 @@ async def test_an_engine_uses_chunked_weights_even_for_cached_images(
         assert {reply.version for reply in replies} == {version}
         check_versions({**known, version: folder}, asked, await under_way)
         known = {version: folder}
-    assert not list(weight_files.shared_folder().glob("chunk-*"))
+    assert not list(published_weights.shared_folder().glob("chunk-*"))
     learner.close()
 
 
@@ -273,7 +273,7 @@ async def test_served_adapters_answer_like_the_merged_model_even_for_cached_imag
         learner.export(tmp_path / f"{version}")
         under_way = asyncio.create_task(ask(adapted, asked, max_new_tokens=100))
         await wait_for_tokens(adapted, 5)
-        await adapted.load_adapter(weight_files.publish_adapter(learner, version), version)
+        await adapted.load_adapter(published_weights.publish_adapter(learner, version), version)
         if version > 1:  # the first one waits for requests without adapters
             known[version] = tmp_path / f"{version}"
         check_versions(known, asked, await under_way)
@@ -298,8 +298,8 @@ async def test_base_weights_are_published_after_a_warm_start(
     move(learner, 3)
     learner.export(tmp_path / "merged")
     asked = prompts(encoder)
-    await adapted.load_weights(weight_files.publish_base(learner, 3), 3)
-    await adapted.load_adapter(weight_files.publish_adapter(learner, 3), 3)
+    await adapted.load_weights(published_weights.publish_base(learner, 3), 3)
+    await adapted.load_adapter(published_weights.publish_adapter(learner, 3), 3)
     check_against_transformers(tmp_path / "merged", asked, await ask(adapted, asked))
     learner.close()
 
@@ -310,7 +310,7 @@ async def test_checksums_of_adapters_are_verified(adapted, encoder, tiny_vlm, co
     config.model.lora = LoraConfig(rank=4, alpha=8, serve="adapter")
     config.train.check_weights = True
     learner = Learner(LearnerSettings.of(config), tiny_vlm)
-    folder = weight_files.publish_adapter(learner, 5)
+    folder = published_weights.publish_adapter(learner, 5)
     file = folder / "adapter_model.safetensors"
     with safe_open(file, framework="pt") as opened:
         about = opened.metadata()
@@ -320,6 +320,6 @@ async def test_checksums_of_adapters_are_verified(adapted, encoder, tiny_vlm, co
         await adapted.load_adapter(folder, 5)
     with pytest.raises(EngineError, match="version 5"):
         await ask(adapted, prompts(encoder))
-    await adapted.load_adapter(weight_files.publish_adapter(learner, 6), 6)
+    await adapted.load_adapter(published_weights.publish_adapter(learner, 6), 6)
     assert {reply.version for reply in await ask(adapted, prompts(encoder))} == {6}
     learner.close()

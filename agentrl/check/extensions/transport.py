@@ -26,7 +26,7 @@ from agentrl.errors import ConfigError, EngineError
 from agentrl.extension_points import ENGINE
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import TokenEngine
-from agentrl.weight_sync import weight_files
+from agentrl.weight_sync import safetensors_files
 from agentrl.weight_sync.engine_link import EngineLink, LocalLink
 from agentrl.weight_sync.weight_sender import WeightSender
 from agentrl.weight_sync.weight_transport import StreamedTransport, Update, WeightTransport
@@ -152,7 +152,7 @@ class _Learner(_Source):
         self._sender: WeightSender | None = None
 
     def save_weights(self, path: Path) -> None:
-        weight_files.write(path, self.weights, checked=self.checked)
+        safetensors_files.write(path, self.weights, checked=self.checked)
 
     def save_base(self, path: Path) -> None:
         raise ConfigError("adapters are not part of the checks")

@@ -17,9 +17,13 @@ from agentrl.policies.models.weight_conversion import StoredForm
 from agentrl.runs.run_folder import MODEL_STEP, RunFolder
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.command_target import open_target
-from agentrl.training.learner import four_bit_weights, learner_state, lora_adapters
+from agentrl.training.learner import (
+    four_bit_weights,
+    hf_folder_export,
+    learner_state,
+    lora_adapters,
+)
 from agentrl.training.learner.parallel import sharded_checkpoint
-from agentrl.weight_sync import weight_files
 
 
 def export_checkpoint(
@@ -86,7 +90,7 @@ def export_model(
     to: torch.dtype = getattr(torch, dtype)
     form = StoredForm(source, {n: like.to(to) for n, like in policy.layout.items()})
     weights = ((name, policy.merged(name, lora).to(to)) for name in policy.layout)
-    weight_files.export(source, folder, form.layout, form.convert(weights))
+    hf_folder_export.export(source, folder, form.layout, form.convert(weights))
 
 
 def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelConfig) -> None:

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from agentrl.config import LoraConfig, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.extras import GET_LORA, GET_QLORA
+from agentrl.files import replacing_folder
 from agentrl.policies.models import ModelAdapter, adapter_for, load_on_meta
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.text.name_suggestions import known_names
 from agentrl.training.learner import four_bit_weights
-from agentrl.weight_sync import weight_files
+from agentrl.weight_sync import safetensors_files
 
 _BASE, _DOWN, _UP = ".base_layer.", ".lora_A.default.", ".lora_B.default."
 _FILES = ("adapter_model.safetensors", "adapter_config.json")
@@ -204,8 +205,8 @@ def write(
         "r": config.rank, "lora_alpha": config.alpha, "lora_dropout": 0.0, "bias": "none",
         "target_modules": modules, "inference_mode": True,
     }  # fmt: skip
-    with weight_files.replacing_folder(folder) as partial:
-        weight_files.write(partial / _FILES[0], own, checked=checked)
+    with replacing_folder(folder) as partial:
+        safetensors_files.write(partial / _FILES[0], own, checked=checked)
         (partial / _FILES[1]).write_text(json.dumps(about, indent=2) + "\n")
 
 

@@ -15,7 +15,12 @@ from agentrl.policies.models.model_loading import SCORE
 from agentrl.policies.models.stored_weights import WeightSlice, open_files, open_model
 from agentrl.policies.models.weight_conversion import StoredForm
 from agentrl.text.name_suggestions import did_you_mean
-from agentrl.training.learner import activation_offload, four_bit_weights, lora_adapters
+from agentrl.training.learner import (
+    activation_offload,
+    four_bit_weights,
+    hf_folder_export,
+    lora_adapters,
+)
 from agentrl.training.learner.attention import flex_attention
 from agentrl.training.learner.network.backbone import Backbone
 from agentrl.training.learner.parallel import model_parallel, sequence_parallel
@@ -27,7 +32,7 @@ from agentrl.training.learner.parallel.sharding import (
     shard,
     write_local_shard,
 )
-from agentrl.weight_sync import weight_files
+from agentrl.weight_sync import safetensors_files
 
 _PREFIX = "policy."
 
@@ -289,7 +294,9 @@ class ShardedModel(Generic[S]):
     def _write_stream(self, path: Path, weights: Iterator[tuple[str, Tensor]]) -> None:
         self._on_rank_0(
             weights,
-            lambda w: weight_files.write_stream(path, self._layout(), w, checked=self._checked),
+            lambda w: safetensors_files.write_stream(
+                path, self._layout(), w, checked=self._checked
+            ),
         )
 
     def export(self, folder: Path) -> None:
@@ -297,7 +304,7 @@ class ShardedModel(Generic[S]):
 
         def write(weights: Iterator[tuple[str, Tensor]]) -> None:
             form = StoredForm(self._folder, self._layout())
-            weight_files.export(self._folder, folder, form.layout, form.convert(weights))
+            hf_folder_export.export(self._folder, folder, form.layout, form.convert(weights))
 
         self._on_rank_0(self.iter_full_weights(), write)
 

@@ -33,7 +33,7 @@ from agentrl.training.plan.learner_state_size import LearnerStateSize
 from agentrl.training.stop_signals import acknowledge_stop_signals
 from agentrl.training.teacher import open_teacher
 from agentrl.training.trainer.trainer import Trainer
-from agentrl.weight_sync import weight_files
+from agentrl.weight_sync import published_weights
 
 
 @asynccontextmanager
@@ -139,4 +139,4 @@ def _place_weights(plan: JobPlan, size: LearnerStateSize, reservation: Reservati
             f"train.weight_transfer={named}: there is not enough shared memory; set "
             "train.weight_transfer=file"
         )
-    weight_files.use_folder(folder)
+    published_weights.use_folder(folder)

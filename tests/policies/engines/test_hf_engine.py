@@ -20,7 +20,7 @@ from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngin
 from agentrl.policies.engines.hf_decoding import nucleus, processed_logprobs
 from agentrl.policies.engines.hf_engine import HFEngine
 from agentrl.types import Prompt, Reply
-from agentrl.weight_sync import weight_files
+from agentrl.weight_sync import safetensors_files
 from tests.policies import families
 from tests.policies.pictures import screen
 
@@ -287,7 +287,7 @@ async def test_weights_corrupted_in_transfer_are_an_error(
     engine: HFEngine, tiny_vlm: Path, tmp_path: Path
 ) -> None:
     tensors = load_file(tiny_vlm / "model.safetensors")
-    weight_files.write(tmp_path / "right.safetensors", tensors, checked=True)
+    safetensors_files.write(tmp_path / "right.safetensors", tensors, checked=True)
     await engine.load_weights(tmp_path / "right.safetensors", 5)
     with safe_open(tmp_path / "right.safetensors", framework="pt") as file:
         metadata = file.metadata()

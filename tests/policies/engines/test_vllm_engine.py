@@ -19,7 +19,7 @@ from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.vllm_engine import VLLMEngine
 from agentrl.policies.models import load_model
 from agentrl.types import Message, Prompt, Reply
-from agentrl.weight_sync import weight_files
+from agentrl.weight_sync import safetensors_files
 from tests.policies import families
 from tests.policies.pictures import picture, screen
 from tests.policies.scoring import forward_logprobs
@@ -100,7 +100,7 @@ async def test_published_checksums_are_verified(
 ) -> None:
     tensors = load_file(tiny_vlm / "model.safetensors")
     path = tmp_path / "checked.safetensors"
-    weight_files.write(path, tensors, checked=True)
+    safetensors_files.write(path, tensors, checked=True)
     await engine.load_weights(path, 6)
     content = bytearray(path.read_bytes())
     content[-1] ^= 1

@@ -27,7 +27,7 @@ from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.micro_batches import single_batch
 from agentrl.training.learner.optimizer import MAX_SKIPS
 from agentrl.training.learner.parallel import sharded_checkpoint
-from agentrl.weight_sync.weight_files import publish
+from agentrl.weight_sync.published_weights import publish
 from tests.policies import families
 from tests.training.samples import sample, with_logprobs, with_scores
 from tests.training.saved_checkpoints import save_checkpoint

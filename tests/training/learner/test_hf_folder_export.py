@@ -1,74 +1,12 @@
 import json
-import os
 import resource
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file
 
-from agentrl.policies.engines.weight_checks import digest
 from agentrl.policies.models.stored_weights import open_files
-from agentrl.weight_sync.weight_files import export, read, remove_stale_folders, write
-
-PUBLISH = """
-import os, sys
-from agentrl.weight_sync.weight_files import publish
-
-class Toy:
-    def save_weights(self, path):
-        path.write_text("weights")
-
-print(publish(Toy(), 1), flush=True)
-if sys.argv[1] == "killed":
-    os.kill(os.getpid(), 9)
-"""
-
-
-def published(how):
-    process = subprocess.run(
-        [sys.executable, "-c", PUBLISH, how], capture_output=True, text=True, timeout=60
-    )
-    return Path(process.stdout.strip())
-
-
-def test_weights_are_removed_at_exit_and_those_of_a_killed_process_by_the_next():
-    path = published("killed")
-    assert path.exists()
-    assert not published("ends").parent.exists()
-    assert not path.parent.exists()
-
-
-def test_folders_of_running_processes_are_not_removed(tmp_path):
-    own = tmp_path / f"agentrl-weights-{os.getpid()}-x"
-    own.mkdir()
-    remove_stale_folders(tmp_path)
-    assert own.exists()
-
-
-def test_a_weight_file_is_written_atomically(tmp_path):
-    write(tmp_path / "deep" / "w.safetensors", {"w": torch.arange(6).view(2, 3).T})
-    assert torch.equal(read(tmp_path / "deep")["w"], torch.arange(6).view(2, 3).T)
-    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["w.safetensors"]
-
-
-@pytest.mark.parametrize("checked", [False, True])
-def test_safetensors_reads_a_file_that_was_written_as_a_stream(checked, tmp_path):
-    weights = {
-        "a": torch.rand(3, 2), "b": torch.rand(2, 0, 4), "c": torch.tensor(1, dtype=torch.int64),
-        "name/with.dots": torch.rand(5).bfloat16(), "d": torch.tensor([True, False]),
-    }  # fmt: skip
-    path = tmp_path / "w.safetensors"
-    write(path, weights, checked=checked)
-    found = load_file(path)
-    assert found.keys() == weights.keys()
-    assert all(tensor.equal(found[name]) for name, tensor in weights.items())
-    with safe_open(path, framework="pt") as file:
-        expected = {"format": "pt"} | ({"digest": digest(weights)} if checked else {})
-        assert file.metadata() == expected
+from agentrl.training.learner.hf_folder_export import export
 
 
 def test_a_large_model_is_exported_as_several_files_with_an_index(tmp_path):
