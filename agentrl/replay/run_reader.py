@@ -32,7 +32,7 @@ from agentrl.runs.run_paths import (
     is_frame,
     token_advantages_files,
 )
-from agentrl.runs.run_summary import RESULT_METRICS
+from agentrl.runs.run_results import RESULT_METRICS
 from agentrl.text.formatting import pluralize
 from agentrl.text_tables import ResultTable, flatten_results
 from agentrl.types import Episode, Image

@@ -8,8 +8,8 @@ from typing import Any
 from agentrl.errors import ConfigError
 from agentrl.files import write_json
 from agentrl.runs.episode_summary import Summary
-from agentrl.runs.jsonl import append_durably
 from agentrl.runs.file_reading import load_json
+from agentrl.runs.jsonl import append_durably
 from agentrl.runs.run_paths import notes_file
 from agentrl.text.formatting import printable, quoted
 

@@ -152,7 +152,7 @@ class Removals:
 
 
 def _is_older(entry: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Return whether a line belongs to an earlier recording than the known recording of its episode.
+    """Return whether a line belongs to an earlier recording of its episode than the known one.
 
     A resumed job may play an episode again. The second recording may come from another writer, so
     the order of the lines does not matter.

@@ -1,4 +1,4 @@
-"""Read a run's `stage` file and its `metrics.jsonl`, which has one JSON object per step of a stage."""
+"""Read a run's `stage` file and its `metrics.jsonl`, a JSON object per step of a stage."""
 
 import json
 import os
@@ -7,8 +7,8 @@ from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.files import open_regular
-from agentrl.runs.jsonl import JsonlTail, read_lines
 from agentrl.runs.file_reading import as_integer, as_object
+from agentrl.runs.jsonl import JsonlTail, read_lines
 
 METRICS_FILE = "metrics.jsonl"
 STAGE_FILE = "stage"

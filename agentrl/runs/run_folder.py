@@ -18,12 +18,12 @@ from agentrl.config.loading import RESTORE, RUN_PROMPT
 from agentrl.data.prompt_templates import find_template
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably, write_json
-from agentrl.text.name_suggestions import did_you_mean
 from agentrl.runs.file_reading import as_object, load_json, read_object, read_text
 from agentrl.runs.job_failure import JOB_LOG
 from agentrl.runs.jsonl import read_lines
 from agentrl.runs.metrics_file import METRICS_FILE
 from agentrl.runs.resume_state import ResumeState
+from agentrl.text.name_suggestions import did_you_mean
 
 log = logging.getLogger(__name__)
 

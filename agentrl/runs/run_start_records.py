@@ -8,8 +8,8 @@ from pathlib import Path
 
 from agentrl._version import __version__
 from agentrl.errors import ConfigError
-from agentrl.runs.jsonl import JsonlTail, append_durably
 from agentrl.runs.file_reading import is_number
+from agentrl.runs.jsonl import JsonlTail, append_durably
 from agentrl.text.formatting import printable
 
 STARTS_FILE = "starts.jsonl"

@@ -1,43 +1,32 @@
 """Summarize runs, for the rows of `agentrl runs`."""
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
+from agentrl.confidence_intervals import Estimate
 from agentrl.errors import ConfigError
-from agentrl.files import is_locked
-from agentrl.confidence_intervals import Estimate, estimate, student_estimate
 from agentrl.runs.annotations import read_tags
-from agentrl.runs.episode_summary import Summary
-from agentrl.runs.job_failure import JobFailure, read_failure
-from agentrl.runs.metrics_file import STAGE_FILE, first_entry, last_training_step
-from agentrl.runs.file_reading import as_integer, as_object, is_number, read_text
-from agentrl.runs.run_folder import COMMAND_FILE, CONFIG_FILE, RunFolder
 from agentrl.runs.episode_index import EpisodeIndex
+from agentrl.runs.episode_summary import Summary
+from agentrl.runs.file_reading import as_integer, as_object, is_number
+from agentrl.runs.job_failure import JobFailure, read_failure
+from agentrl.runs.job_state import State, job_stage, job_state
+from agentrl.runs.metrics_file import first_entry, last_training_step
+from agentrl.runs.run_folder import COMMAND_FILE, CONFIG_FILE, RunFolder
+from agentrl.runs.run_results import best_player, episode_metrics, evaluated_metrics, result_of
 from agentrl.runs.run_start_records import RunStart, last_start
 from agentrl.text.formatting import duration_in_words, printable
 
-State = Literal["running", "finished", "failed", "stopped"]
-ENDS = ("before", "after")
-_COMPARED = ("reward", "success", "accuracy", "score", "loss", "token_accuracy", "unscored")
-RESULT_METRICS = ("success", "accuracy", "score", "reward", "token_accuracy", "loss")
-"""Candidates for a run's result; the first metric that was measured counts."""
-ARCHIVE = "archive"
-"""Name of the folder of archived runs, next to the other runs."""
-_LONGEST_STAGE = 200
-"""Maximum length of a stage's name in characters; real names have about ten."""
 _ON_DATA = {
     "agentrl sft": "sft",
     "agentrl dpo": "dpo",
     "agentrl train-reward-model": "reward_model",
 }
 """Configuration section of each command that trains on data."""
-_BySeed = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -85,7 +74,7 @@ class RunSummary:
 
     @property
     def result(self) -> str:
-        """The result, such as `accuracy 0.56 -> 0.98 (0.95 to 1.00)`; empty if none is known yet."""
+        """The result, such as `accuracy 0.56 -> 0.98 (0.95 to 1.00)`; empty if not known yet."""
         ends = [f"{one.mean:.3g}" for one in (self.before, self.after) if one is not None]
         if self.metric is None or not ends:
             return ""
@@ -124,38 +113,6 @@ class RunSummary:
         }  # fmt: skip
 
 
-def find_runs(folder: Path) -> list[Path]:
-    """Return the runs in a folder and in the folders of its sweeps and pipelines, newest first.
-
-    Raises:
-        ConfigError: the folder does not exist.
-    """
-    if not folder.is_dir():
-        raise ConfigError(
-            f"{folder}: no such folder. Start a job here, for example agentrl train sokoban, or "
-            "pass the folder that contains your runs"
-        )
-    # Sweeps and pipelines keep their runs one folder level deeper.
-    runs, groups = list[Path](), [folder]
-    while groups:
-        for file in (place := groups.pop()).glob("[!.]*"):
-            if (file / CONFIG_FILE).is_file():
-                runs.append(file)
-            elif place == folder and file.is_dir() and file.name != ARCHIVE:
-                groups.append(file)
-    found = {run: (run / CONFIG_FILE).stat().st_mtime for run in runs}
-    return sorted(found, key=lambda run: (found[run], run.name), reverse=True)
-
-
-def is_folder_of_runs(path: str | Path) -> bool:
-    """Return whether a folder contains runs or is empty, and is not a run itself."""
-    folder = Path(path)
-    is_run = (folder / CONFIG_FILE).is_file() or (folder / "episodes").is_dir()
-    if is_run or not folder.is_dir():
-        return False
-    return bool(find_runs(folder)) or not any(folder.iterdir())
-
-
 def summarize(
     run: Path, folder: Path | None = None, episodes: Sequence[Summary] | None = None
 ) -> RunSummary:
@@ -184,7 +141,7 @@ def summarize(
         with suppress(ConfigError):
             known = EpisodeIndex(run).all() if episodes is None else episodes
             played = [one for one in known if not one.outcome.void]
-    metric, before, after = _result(results, _evaluated(run), _metrics(played))
+    metric, before, after = result_of(results, evaluated_metrics(run), episode_metrics(played))
     seconds = _seconds(summary.get("seconds", state.get("seconds")))
     path = run.absolute()
     return RunSummary(
@@ -206,131 +163,9 @@ def summarize(
         metric=metric,
         before=before,
         after=after,
-        best_player=_best_player(results, metric),
+        best_player=best_player(results, metric),
         config=config,
     )
-
-
-def job_state(run: Path) -> State | None:
-    """Return the state of a run's job, `failed` if an error ended it; None without a job.
-
-    A job writes `summary.json` when it ends; if the job was resumed later, `state.json` is ahead.
-    """
-    worked_in = is_locked(run)
-    if worked_in is None or worked_in:
-        return "running" if worked_in else None
-    if read_failure(run) is not None:
-        return "failed"
-    summary, state = RunFolder(run).read_summary(), RunFolder(run).read_state()
-    # An evaluation writes its policy when it starts, and adds its results when it ends.
-    if "policy" in summary:
-        return "finished" if "reward" in summary else "stopped"
-    ended = "steps" in summary and summary["steps"] == state.get("step")
-    return "finished" if ended else "stopped"
-
-
-def job_stage(run: Path) -> str | None:
-    """Return a running job's stage, such as `warm start`, or None if unknown."""
-    if not is_locked(run):
-        return None
-    return printable((read_text(run / STAGE_FILE) or "").strip()[:_LONGEST_STAGE]) or None
-
-
-def results_of(found: Any) -> dict[str, float]:
-    """Return the metrics by which runs are compared, from sampled play or held-out examples."""
-    numbers = as_object(as_object(found).get("sampled", found))
-    return {name: numbers[name] for name in _COMPARED if is_number(numbers.get(name))}
-
-
-def estimates_of(
-    run: Path, results: Mapping[str, Mapping[str, float]]
-) -> dict[str, dict[str, Estimate]]:
-    """Estimate `before`, `after` and their `difference`, paired by seed, for each metric."""
-    played = {end: by_seed for end, by_seed in _evaluated(run).items() if end in ENDS}
-    found: dict[str, dict[str, Estimate]] = {}
-    for metric in results["after"]:
-        values = {end: _values(played.get(end, {}), metric) for end in ENDS}
-        estimates = {end: estimate([*own.values()]) for end, own in values.items() if own}
-        # A mixture's result is weighted, so results by seed do not show its precision.
-        if any(
-            not math.isclose(one.mean, results[end].get(metric, math.nan), abs_tol=1e-3)
-            for end, one in estimates.items()
-        ):
-            continue
-        before, after = values.values()
-        if shared := [after[seed] - before[seed] for seed in before if seed in after]:
-            estimates["difference"] = student_estimate(shared)
-        found[metric] = estimates
-    return found
-
-
-def _evaluated(run: Path) -> dict[str, _BySeed]:
-    """Return metrics of sampled play by seed: `before`, `after`, and at the `latest` step."""
-    played = dict[str, _BySeed]()
-    for line in RunFolder(run).evaluations():
-        end, _, decoding = line["name"].partition(" ")
-        by_seed = as_object(line.get("by_seed"))
-        if decoding == "sampled":
-            played[end] = by_seed
-        elif end == "step":
-            played["latest"] = by_seed
-    return played
-
-
-def _metrics(episodes: Sequence[Summary]) -> dict[str, list[float]]:
-    """Return the episodes' values of the metrics by which runs are compared."""
-    found = dict[str, list[float]]()
-    for one in episodes:
-        success = {} if one.success is None else {"success": float(one.success)}
-        for name, value in {**one.metrics, "reward": one.reward, **success}.items():
-            if name in _COMPARED:
-                found.setdefault(name, []).append(value)
-    return found
-
-
-def _result(
-    results: Mapping[str, Any],
-    evaluated: Mapping[str, _BySeed],
-    played: Mapping[str, Sequence[float]],
-) -> tuple[str | None, Estimate | None, Estimate | None]:
-    """Return a run's result: the metric, and its estimates before and after training."""
-    if "policy" in results:
-        ends = {"after": results_of(results)}
-    elif played:
-        ends = {"after": {name: fmean(values) for name, values in played.items()}}
-    else:
-        ends = {end: results_of(results.get(end)) for end in ENDS}
-    names = {name for end in ends.values() for name in end}
-    metric = next((name for name in RESULT_METRICS if name in names), None)
-    if metric is None:
-        return None, None, None
-    found = dict[str, Estimate]()
-    for end, numbers in ends.items():
-        values = played.get(metric) or [*_values(evaluated.get(end, {}), metric).values()]
-        if metric in numbers:
-            mean = numbers[metric]
-            own = estimate(values) if values else None
-            is_same = own is not None and math.isclose(own.mean, mean, abs_tol=1e-3)
-            found[end] = own if own and is_same else Estimate(mean=mean, count=len(values))
-    if "after" not in found and (latest := _values(evaluated.get("latest", {}), metric)):
-        found["after"] = estimate([*latest.values()])
-    return metric, found.get("before"), found.get("after")
-
-
-def _best_player(results: Mapping[str, Any], metric: str | None) -> tuple[str, float] | None:
-    """Return the scripted player with the best result."""
-    players = {
-        name: numbers[metric]
-        for name, numbers in results.items()
-        if name not in ENDS and isinstance(numbers, Mapping) and is_number(numbers.get(metric))
-    }
-    best = max(players, key=players.__getitem__, default=None)
-    return None if best is None else (printable(best), players[best])
-
-
-def _values(by_seed: _BySeed, metric: str) -> dict[str, float]:
-    rows = ((seed, as_object(row).get(metric)) for seed, row in by_seed.items())
-    return {seed: float(value) for seed, value in rows if is_number(value)}
 
 
 def _environment(config: Mapping[str, Any], on_data: str | None) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.runs.run_folder import RunFolder
-from agentrl.runs.run_summary import ENDS, estimates_of, results_of
+from agentrl.runs.run_results import ENDS, estimates_of, results_of
 from agentrl.text.formatting import format_duration
 
 

@@ -17,7 +17,8 @@ from agentrl import config as configuration
 from agentrl.child_process import end_with_parent
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
-from agentrl.runs.run_summary import job_state, summarize
+from agentrl.runs.job_state import job_state
+from agentrl.runs.run_summary import summarize
 
 MAX_JOBS = 1000
 _RANGE = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)")

@@ -16,9 +16,9 @@ from agentrl.replay import Filter, Run, human_preferences
 from agentrl.replay.episode_query import parse_query
 from agentrl.replay.live_phone_states import read_live_phones
 from agentrl.runs.annotations import star, write_note
+from agentrl.runs.job_state import job_stage, job_state
 from agentrl.runs.metrics_file import METRICS_FILE
 from agentrl.runs.run_paths import is_frame
-from agentrl.runs.run_summary import job_stage, job_state
 from agentrl.viewer.access_control import CHANGES, AccessGuard
 from agentrl.viewer.background_reading import BackgroundReading
 from agentrl.viewer.browser_play import BrowserPlay

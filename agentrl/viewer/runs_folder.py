@@ -16,7 +16,9 @@ from agentrl.errors import ConfigError
 from agentrl.files import is_locked, lock_folder
 from agentrl.runs.annotations import TAGS_FILE, write_tags
 from agentrl.runs.job_failure import ERROR_FILE
+from agentrl.runs.job_state import job_stage, job_state
 from agentrl.runs.metrics_file import METRICS_FILE
+from agentrl.runs.run_discovery import ARCHIVE, find_runs
 from agentrl.runs.run_folder import (
     COMMAND_FILE,
     CONFIG_FILE,
@@ -25,7 +27,7 @@ from agentrl.runs.run_folder import (
     SUMMARY_FILE,
 )
 from agentrl.runs.run_start_records import STARTS_FILE
-from agentrl.runs.run_summary import ARCHIVE, find_runs, job_stage, job_state, summarize
+from agentrl.runs.run_summary import summarize
 from agentrl.text.formatting import printable, quoted
 from agentrl.viewer.background_reading import BackgroundReading
 from agentrl.viewer.metric_history import AXES, Axis, MetricHistory

@@ -19,7 +19,7 @@ from agentrl.cross_origin_requests import MAX_CONNECTIONS
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.files import path_of
 from agentrl.replay import Run
-from agentrl.runs.run_summary import is_folder_of_runs
+from agentrl.runs.run_discovery import is_folder_of_runs
 from agentrl.training.evaluation.interactive_play import HUMAN, play, training_command
 from agentrl.training.inference.background_model import ModelThread
 from agentrl.training.inference.chat_history import ChatHistory

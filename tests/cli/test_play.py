@@ -11,7 +11,8 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run
 from agentrl.cli.terminal_output import draw_image
-from agentrl.runs.run_summary import find_runs, summarize
+from agentrl.runs.run_discovery import find_runs
+from agentrl.runs.run_summary import summarize
 from agentrl.types import Outcome
 from tests.pseudo_terminal import PseudoTerminal
 

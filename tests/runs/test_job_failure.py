@@ -18,11 +18,12 @@ from agentrl.errors import (
     LearnerLost,
     RewardError,
 )
-from agentrl.training.job import Job, run_job
 from agentrl.runs.job_failure import may_pass, read_failure
-from agentrl.runs.run_folder import RunFolder
+from agentrl.runs.job_state import job_state
 from agentrl.runs.resume_state import ResumeState
-from agentrl.runs.run_summary import job_state, summarize
+from agentrl.runs.run_folder import RunFolder
+from agentrl.runs.run_summary import summarize
+from agentrl.training.job import Job, run_job
 
 
 class FailingJob(Job[None]):
@@ -117,7 +118,9 @@ def test_an_existing_name_is_refused_before_the_job_is_checked(tmp_path):
 
     (tmp_path / "one").mkdir()
     settings = Config(run=RunConfig(dir=str(tmp_path), name="one"))
-    with pytest.raises(ConfigError, match="one already exists; resume it with agentrl train --resume"):
+    with pytest.raises(
+        ConfigError, match="one already exists; resume it with agentrl train --resume"
+    ):
         run_job(Unchecked, settings, (), None, lambda job: None)
 
 

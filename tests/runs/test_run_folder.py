@@ -16,10 +16,10 @@ from agentrl.files import lock_folder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.nodes.job_files import user_files
-from agentrl.training.job import _resume_hint
-from agentrl.runs.run_folder import RunFolder
 from agentrl.runs.resume_state import ResumeState
+from agentrl.runs.run_folder import RunFolder
 from agentrl.training.command_target import job_name
+from agentrl.training.job import _resume_hint
 from tests.replay.aging import age
 from tests.viewer import runs
 

@@ -6,17 +6,11 @@ import os
 import pytest
 
 from agentrl import cli
-from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.replay.recorder import Recorder
+from agentrl.runs.job_state import job_stage, job_state
 from agentrl.runs.run_folder import RunFolder
-from agentrl.runs.run_summary import (
-    find_runs,
-    is_folder_of_runs,
-    job_stage,
-    job_state,
-    summarize,
-)
+from agentrl.runs.run_summary import summarize
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay.episodes import episode, turn
 
@@ -162,22 +156,6 @@ def test_a_configuration_whose_aliases_multiply_is_not_read(run):
     (run / "config.yaml").write_text("\n".join(lines))
     assert RunFolder(run).read_config() == {}
     assert summarize(run).environment == "?"
-
-
-def test_runs_of_sweeps_are_found_and_archived_ones_are_not(run):
-    for name in ("sweep/seed=0", "archive/old", ".deleted/gone"):
-        (run.parent / name).mkdir(parents=True)
-        (run.parent / name / "config.yaml").write_text(CONFIG)
-    found = [path.relative_to(run.parent).as_posix() for path in find_runs(run.parent)]
-    assert sorted(found) == ["lake-1", "sweep/seed=0"]
-    assert summarize(run.parent / "sweep/seed=0", run.parent).name == "sweep/seed=0"
-    assert is_folder_of_runs(run.parent)
-    assert not is_folder_of_runs(run)
-    (run.parent / "empty").mkdir()
-    assert is_folder_of_runs(run.parent / "empty")
-    assert not is_folder_of_runs(run.parent / "absent")
-    with pytest.raises(ConfigError, match="no such folder"):
-        find_runs(run.parent / "absent")
 
 
 def test_the_command_lists_runs(run, capsys):

@@ -142,7 +142,7 @@ def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
         raise ConfigError(
             f"--resume: {missing_run(target)}; or give a configuration to resume its newest run"
         )
-    from agentrl.runs.run_summary import job_state
+    from agentrl.runs.job_state import job_state
     from agentrl.training.command_target import job_name
 
     job = configuration.load(target, overrides)
@@ -159,8 +159,9 @@ def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
 def _resume_of_another_name(job: "Config") -> str:
     """Return how to resume the newest unfinished run of the same environment; '' without one."""
     from agentrl.runs.file_reading import as_object
+    from agentrl.runs.job_state import job_state
+    from agentrl.runs.run_discovery import find_runs
     from agentrl.runs.run_folder import RunFolder
-    from agentrl.runs.run_summary import find_runs, job_state
 
     for path in find_runs(Path(job.run.dir)) if Path(job.run.dir).is_dir() else ():
         folder = RunFolder(path)

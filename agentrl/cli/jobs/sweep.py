@@ -38,7 +38,8 @@ def sweep(
     """
     from agentrl.cli.recordings.runs import print_runs
     from agentrl.files import path_of
-    from agentrl.runs.run_summary import find_runs, summarize
+    from agentrl.runs.run_discovery import find_runs
+    from agentrl.runs.run_summary import summarize
     from agentrl.training.sweep import plan_sweep, run_sweep
 
     jobs = plan_sweep(config, settings)

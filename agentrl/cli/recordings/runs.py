@@ -41,7 +41,8 @@ def runs(
     """
     from agentrl.files import path_of
     from agentrl.runs.job_failure import ERROR_FILE
-    from agentrl.runs.run_summary import find_runs, summarize
+    from agentrl.runs.run_discovery import find_runs
+    from agentrl.runs.run_summary import summarize
 
     path = path_of(folder, "folder")
     wanted = (environment or "").lower()

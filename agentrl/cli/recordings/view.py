@@ -42,7 +42,7 @@ def view(
     Example: agentrl view runs/NAME --with runs/OTHER
     """
     from agentrl import replay
-    from agentrl.runs.run_summary import is_folder_of_runs
+    from agentrl.runs.run_discovery import is_folder_of_runs
 
     page = ""
     if not is_folder_of_runs(run):
