@@ -66,7 +66,7 @@ def test_help_of_every_command_is_complete_and_breaks_no_word(
 
 ASKED = [
     ("pl", ["plan", "play"]),
-    ("train soko", ["sokoban", "sokoban_3b"]),
+    ("train soko", ["sokoban", "sokoban_3b", "sokoban_chunks"]),
     ("train min", ["minigrid", "mine.yaml"]),
     ("view runs/s", ["runs/sokoban-1126-101500/"]),
     ("view mod", ["models/", "models/mine/"]),
@@ -142,7 +142,7 @@ def test_zsh_completes_the_same_from_the_first_time(tmp_path: Path) -> None:
                 terminal.wait_for(f"{names[0]} ")
                 terminal.type("\x15")  # Ctrl-U deletes the line
         terminal.type("agentrl pla\t")
-        terminal.wait_for("plan +-- Plan(.|\n)*play +-- Play")
+        terminal.wait_for("plan +-- Compute(.|\n)*play +-- Play")
     finally:
         terminal.close()
 
