@@ -53,7 +53,7 @@ class EnvRegistration:
     """`module:Class` of the translator; takes the keyword arguments of `env.translator_kwargs`."""
     players: Mapping[str, str] = field(default_factory=dict)
     """Scripted players by name, each `module:Class`. The class must not require any argument other
-    than `action_space`, and other players, such as `expert`."""
+    than `action_space`, `translator`, and other players, such as `expert`."""
     app: str | None = None
     """`module:Class` of the app that a phone must run; None for an environment without a phone."""
 
@@ -61,6 +61,8 @@ class EnvRegistration:
 _ENVS: dict[str, EnvRegistration] = {}
 _RANDOM = {"random": "agentrl.actions.players.random_player:RandomPlayer"}
 """Players that all environments with the default translator have."""
+_NOOP = {"noop": "agentrl.actions.players.noop_player:NoopPlayer"}
+"""Players that all environments have."""
 _NOISY = {"noisy": "agentrl.actions.players.noisy_player:NoisyPlayer"}
 """Players that all environments with an expert and a random player have."""
 _REMOTE = "agentrl.rollout.environments.env_client:make_remote_env"
@@ -105,14 +107,15 @@ def register(
         id=id,
         entry_point=entry_point,
         translator=translator,
-        players=with_noisy({**(_RANDOM if translator == TRANSLATOR else {}), **(players or {})}),
+        players=with_common({**(_RANDOM if translator == TRANSLATOR else {}), **(players or {})}),
         app=app,
     )
 
 
-def with_noisy(players: Mapping[str, str]) -> dict[str, str]:
-    """Add the player `noisy` to an environment's players, if they include those that it mixes."""
-    return {**(_NOISY if {"expert", "random"} <= players.keys() else {}), **players}
+def with_common(players: Mapping[str, str]) -> dict[str, str]:
+    """Add the player `noop`, and `noisy` if an environment has the players that it mixes."""
+    mixed = _NOISY if {"expert", "random"} <= players.keys() else {}
+    return {**mixed, **players, **{name: _NOOP[name] for name in _NOOP.keys() - players.keys()}}
 
 
 def find_env(id: str) -> EnvRegistration:

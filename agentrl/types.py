@@ -265,6 +265,8 @@ class Turn:
     """[R], as in `Reply.top_logprobs`."""
     chunk: tuple[ExecutedAction, ...] = ()
     """The executed actions if `env.max_actions_per_reply` allows several; empty otherwise."""
+    reply_truncated: bool = False
+    """True if the reply was cut off at `rollout.max_new_tokens`."""
 
     @property
     def actions(self) -> tuple[Any, ...]:

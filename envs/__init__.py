@@ -1,20 +1,32 @@
 """The built-in environments; importing this package registers them."""
 
+from collections.abc import Sequence
+
 from agentrl.env_registry import register
 from agentrl.package_links import refuse_bare_name
 
 refuse_bare_name(__name__)
 
 
-def _register(name: str, folder: str, env: str, translator: str, app: str | None = None) -> None:
-    """Register an environment with its three players; module names are relative to its folder."""
+def _register(
+    name: str,
+    folder: str,
+    env: str,
+    translator: str,
+    app: str | None = None,
+    own_players: Sequence[str] = (),
+) -> None:
+    """Register an environment with its three players, and its own of players that all have.
+
+    Module names are relative to its folder.
+    """
     register(
         f"{name}-v0",
         f"{folder}.{env}",
         translator=f"{folder}.{translator}",
         players={
             kind: f"{folder}.players:{name}{kind.title()}"
-            for kind in ("expert", "mediocre", "random")
+            for kind in ("expert", "mediocre", "random", *own_players)
         },
         app=None if app is None else f"{folder}.{app}",
     )
@@ -50,6 +62,7 @@ for _folder, _name in (
         f"env:{_name}Env",
         f"env:{_name}Translator",
         f"env:{_name}App",
+        own_players=("noop",) if _name in ("FlappyBird", "SpaceFighter") else (),
     )
 for _name, _module in (("NumberLine", "number_line"), ("EZPoints", "ez_points")):
     register(

@@ -29,6 +29,8 @@ from agentrl.types import IMAGE, Image, Message, Observation
 RENDER_MODES = {"observation": None, "render": "rgb_array", "ansi": "ansi"}
 """Sources of the model's observation, and the render mode that each requires."""
 _MOST_LISTED = 1000
+_NOOPS = frozenset(("noop", "nop", "wait", "stay", "idle", "nothing", "do nothing", "none", "pass"))
+"""Names of actions that do nothing, without hyphens and underscores."""
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MARKED = re.compile(r"\x1b\[\d*(?:;\d+)*m(.)\x1b\[0m")
 
@@ -228,6 +230,13 @@ class SpaceTranslator:
             return self._dialogue.spell(self._spoken.from_space(action), thought)
         reply = self._action_format.format(action)
         return f"<think>{thought}</think>{reply}" if thought else reply
+
+    def noop_reply(self) -> str | None:
+        """Write the action that does nothing, recognized by its name; None if there is none."""
+        for number, name in enumerate(self.action_names):
+            if name.lower().replace("-", "").replace("_", " ").replace("no op", "noop") in _NOOPS:
+                return self.to_reply(number + int(getattr(self._space, "start", 0)))
+        return None
 
     def no_action(self) -> None:
         """Return None, because a reply without an action does not step the environment."""

@@ -15,7 +15,8 @@ class Translator(Protocol):
     format, which a human player sees if the instructions are empty; `system_message(info)`, an
     episode's system message given the info from reset, which replaces `instructions()`;
     `preceding_messages(info)`, alternating earlier questions and replies that the first message
-    continues, without their images, which come first in the observation; `dialect`, an attribute
+    continues, without their images, which come first in the observation; `noop_reply()`, the reply
+    with the action that does nothing, or None if there is none; `dialect`, an attribute
     that `env.dialect` replaces (`agentrl.actions.dialect`); and `action_tag`, the tag around an
     action, if a reply may contain several actions one after another
     (`agentrl.actions.action_chunks`).

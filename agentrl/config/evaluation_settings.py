@@ -24,8 +24,8 @@ class EvalConfig:
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Overrides of `env.kwargs` for evaluation: another split of the data, or a harder level."""
     baselines: list[str] | None = None
-    """Scripted players that are evaluated for comparison; None uses `random` and `expert`, if the
-    environment has them."""
+    """Scripted players that are evaluated for comparison; None uses `noop`, which does nothing, and
+    `random` and `expert`, if the environment has them."""
     suite: str | None = None
     """Evaluation suite that `agentrl eval` plays instead of the job's environment: a name such as
     `number_game_levels` (`agentrl list suite`), your own YAML file, or your own class

@@ -65,7 +65,13 @@ class ModelSession:
         check_reply(reply, policy.encoder.vocab_size)
         self._conversation.answer(reply.token_ids)
         self._turn += 1
-        return Answer(prompt=prompt, reply=reply, text=policy.encoder.text(reply.token_ids))
+        ids, ends = reply.token_ids, {*policy.encoder.eos_token_ids, *sampling.stop_token_ids}
+        return Answer(
+            prompt=prompt,
+            reply=reply,
+            text=policy.encoder.text(ids),
+            is_truncated=len(ids) >= sampling.max_new_tokens and ids[-1] not in ends,
+        )
 
     def close(self) -> None:
         """End the episode. Idempotent."""
@@ -149,6 +155,7 @@ class ChatSession:
                 top_logprobs=reply.top_logprobs,
             ),
             text=reply.text,
+            is_truncated=reply.finish_reason == "length",
         )
 
     def _system(self, instructions: str) -> list[Part]:

@@ -14,6 +14,8 @@ class Answer:
     prompt: Prompt
     reply: Reply
     text: str
+    is_truncated: bool = False
+    """True if the reply reached `rollout.max_new_tokens` before its end."""
 
 
 def answer_without_tokens(text: str, images: tuple[Image, ...]) -> Answer:

@@ -17,6 +17,7 @@ import numpy as np
 from agentrl.files import atomic_replace
 from agentrl.replay.episode_json import to_json
 from agentrl.replay.frames.frame_store import FrameStore
+from agentrl.runs.failure_modes import failure_modes
 from agentrl.runs.jsonl import JsonlWriter
 from agentrl.runs.run_paths import (
     FORMAT,
@@ -115,6 +116,7 @@ class Recorder:
             "env_reward": sum(turn.env_reward for turn in episode.turns),
             "reward": scored.reward,
             "metrics": _metrics(episode),
+            "failure_modes": {} if episode.outcome.void else failure_modes(episode),
             "config": self._config,
         }
         shown = {key: tree[key] for key in ("id", "split", "step", "time")} | {

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from agentrl.actions.players.noop_player import NOOP
 from agentrl.cluster.placement import Layout
 from agentrl.config import Config, EvalConfig, RewardConfig
 from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
@@ -92,4 +93,4 @@ def baseline_players(plan: RolloutPlan) -> list[str]:
     if (named := plan.tasks[""].eval.baselines) is not None:
         return named
     own = [task.train.players for task in plan.trained.values()]
-    return [name for name in ("random", "expert") if all(name in one for one in own)]
+    return [name for name in (NOOP, "random", "expert") if all(name in one for one in own)]

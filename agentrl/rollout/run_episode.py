@@ -285,4 +285,5 @@ def _turn(
         state_key=before.info.get("state_key"),
         info=after.info,
         timings=timings,
+        reply_truncated=answer.is_truncated,
     )

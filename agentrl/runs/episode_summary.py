@@ -62,6 +62,9 @@ class Summary:
     """Weighted sum of all rewards."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The environment's metrics after the last turn."""
+    failure_modes: Mapping[str, float] = field(default_factory=dict)
+    """What went wrong, as in `agentrl.runs.failure_modes`; empty if the episode is void, or was
+    recorded by an earlier version."""
     config: str | None = None
     """Digest of the configuration that the episode was played with."""
     rewards: tuple[float, ...] = ()
@@ -157,7 +160,8 @@ def summary_of(
         seconds=_seconds(entry["seconds"]),
         env_reward=float(entry["env_reward"]),
         reward=float(score.get("reward", entry["reward"])),
-        metrics={str(name): float(value) for name, value in entry["metrics"].items()},
+        metrics=_named_floats(entry["metrics"]),
+        failure_modes=_named_floats(entry.get("failure_modes", {})),
         config=_text(entry["config"]),
         rewards=_floats(score.get("rewards", ())),
         components={str(name): _floats(values) for name, values in components.items()},
@@ -188,6 +192,10 @@ def _text(value: Any) -> str | None:
 
 def _floats(values: Any) -> tuple[float, ...]:
     return tuple(map(float, values))
+
+
+def _named_floats(values: Any) -> dict[str, float]:
+    return {str(name): float(value) for name, value in values.items()}
 
 
 def at(values: Sequence[float] | None, turn: int) -> float | None:

@@ -71,6 +71,28 @@ _CHARTS = (
     _ChartSpec(title="Void episodes", training=("rollout/void",)),
     _ChartSpec(title="Unreadable replies", training=("train/unreadable",)),
     _ChartSpec(
+        title="Replies cut off at rollout.max_new_tokens",
+        training=("train/truncated_replies",),
+        held_out=("truncated_replies",),
+    ),
+    _ChartSpec(
+        title="Stuck episodes",
+        training=("train/stuck",),
+        held_out=("stuck",),
+        about="Fraction of episodes that fail after repeating an action without effect.",
+    ),
+    _ChartSpec(
+        title="False claims of completion",
+        training=("train/false_completion",),
+        held_out=("false_completion",),
+        about="Of the episodes in which the agent says that the task is done.",
+    ),
+    _ChartSpec(
+        title="Side effects per episode",
+        training=("train/side_effects",),
+        held_out=("side_effects",),
+    ),
+    _ChartSpec(
         title="False accepts of the reward",
         training=("audit/false_accept",),
         about="Fraction of failed episodes that the reward accepts (reward_audit).",

@@ -9,6 +9,7 @@ from typing import Any
 from agentrl.errors import RewardError
 from agentrl.replay import Run, Summary
 from agentrl.runs.episode_summary import void_causes
+from agentrl.runs.failure_modes import SIDE_EFFECTS
 from agentrl.runs.file_reading import as_object, is_number, read_object, read_text
 from agentrl.runs.job_failure import JOB_LOG
 from agentrl.runs.run_folder import COMMAND_FILE, CONFIG_FILE, RunFolder
@@ -58,7 +59,7 @@ def overview(run: Run) -> dict[str, Any]:
 
 def _sampled_tokens(episodes: Sequence[Summary], config: Mapping[str, Any]) -> int:
     """Count the tokens sampled by a model, not by people or scripted players."""
-    scripted = {"human", "demo", "random", "expert"}
+    scripted = {"human", "demo", "noop", "random", "expert"}
     for section, key in (("env", "players"), ("eval", "baselines")):
         names = as_object(config.get(section)).get(key)
         scripted |= set(map(str, names)) if isinstance(names, list | dict) else set()
@@ -79,10 +80,23 @@ def rows_by_label(run: Run) -> list[dict[str, Any]]:
             "count": len(episodes), "void": sum(s.outcome.void for s in episodes),
             "reward": _mean([s.reward for s in episodes if not s.outcome.void]),
             "success": _mean([float(s.success) for s in episodes if s.success is not None]),
+            "problems": _problems(episodes),
             "unscored": sum(s.cause == RewardError.__name__ for s in episodes) / len(episodes),
         }  # fmt: skip
         rows.append(row)
     return rows
+
+
+def _problems(episodes: Sequence[Summary]) -> str:
+    """Describe the failure modes that occurred: `stuck 12%, 0.1 side effects`."""
+    texts = []
+    for name in dict.fromkeys(name for s in episodes for name in s.failure_modes):
+        mean = _mean([s.failure_modes[name] for s in episodes if name in s.failure_modes])
+        words = printable(name.replace("_", " "))
+        if mean:
+            is_count = name == SIDE_EFFECTS
+            texts.append(f"{mean:.2g} {words}" if is_count else f"{words} {100 * mean:.3g}%")
+    return ", ".join(texts)
 
 
 def devices(run: Run) -> list[dict[str, Any]]:

@@ -77,6 +77,33 @@ async def test_a_session_keeps_its_conversation_and_has_a_new_seed_each_turn(
     assert engine.playing == 0
 
 
+@pytest.mark.parametrize(
+    ("ids", "limit", "stop", "is_truncated"),
+    [
+        ((49, 258), 2, (), False),  # the end token is the last that fits
+        ((49, 50), 2, (), True),
+        ((49, 50), 2, (50,), False),
+        ((49, 50), 9, (), False),  # an engine may end a reply for another reason
+    ],
+)
+async def test_a_reply_that_reaches_the_limit_without_its_end_is_truncated(
+    encoder: ChatEncoder,
+    ids: tuple[int, ...],
+    limit: int,
+    stop: tuple[int, ...],
+    is_truncated: bool,
+) -> None:
+    class Fixed(Echo):
+        async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+            return Reply(token_ids=ids, logprobs=(-1.0,) * len(ids), version=0)
+
+    sampling = Sampling(max_new_tokens=limit, stop_token_ids=stop)
+    session = ModelPolicy(Fixed(), encoder, sampling=sampling).start_episode("", 0)
+    answer = await session.answer(screen(0), {})
+    assert answer is not None
+    assert answer.is_truncated is is_truncated
+
+
 async def test_a_full_context_ends_the_conversation(encoder: ChatEncoder) -> None:
     policy = ModelPolicy(
         Echo(), encoder, sampling=Sampling(max_new_tokens=10), max_context=2 * 27 + 20
@@ -265,12 +292,13 @@ async def test_images_are_sent_losslessly_at_the_configured_size(
 
 async def test_answers_contain_the_reported_tokens(server: Server, client: RemoteEngine) -> None:
     session = ChatPolicy(client, sampling=Sampling(temperature=0)).start_episode("", 4)
-    server.answers += [ok(exact("up", [5, 6])), ok(reply("up"))]
+    server.answers += [ok(exact("up", [5, 6])), ok(reply("up", "length"))]
     first, second = [await session.answer(Message(role="user", text="?"), {}) for _ in range(2)]
     assert first is not None
     assert second is not None
     assert (first.prompt.token_ids, first.reply.token_ids) == ((1, 2, 3), (5, 6))
     assert first.reply.logprobs == (-0.5, -0.5)
+    assert (first.is_truncated, second.is_truncated) == (False, True)
     assert (second.prompt.token_ids, second.reply.token_ids, second.text) == ((), (), "up")
     seeds = [body["seed"] for body in server.asked]
     assert len(set(seeds)) == 2

@@ -41,7 +41,12 @@ def test_an_episode_reads_back_as_it_was_written(tmp_path: Path) -> None:
         ExecutedAction(action=[0.5, 0.5], reward=r, info={"round": r}, shown="", frames=("f",))
         for r in (0.0, 1.0)
     ]
-    second = replace(written.episode.turns[1], action=[[0.5, 0.5]] * 2, chunk=tuple(results))
+    second = replace(
+        written.episode.turns[1],
+        action=[[0.5, 0.5]] * 2,
+        chunk=tuple(results),
+        reply_truncated=True,
+    )
     turns = (first, second, *written.episode.turns[2:])
     written = replace(written, episode=replace(written.episode, turns=turns))
     with Recorder(tmp_path) as recorder:
@@ -54,6 +59,7 @@ def test_an_episode_reads_back_as_it_was_written(tmp_path: Path) -> None:
     assert found.summary.components == written.components
     assert found.summary.advantages == (0.5, -0.5, 0.0)
     assert (found.summary.split, found.summary.step) == ("train", 1)
+    assert found.summary.failure_modes == {"truncated_replies": pytest.approx(1 / 3), "stuck": 0}
     assert frames_of(found.episode) == ["f"]
 
 
@@ -61,7 +67,17 @@ def test_a_turn_without_several_actions_is_recorded_as_before(tmp_path: Path) ->
     with Recorder(tmp_path) as recorder:
         recorder.episode(scored("e"), split="train", step=1)
     (recorded,) = json.loads(gzip.decompress(episode_file(tmp_path, "e").read_bytes()))["turns"]
-    assert "chunk" not in recorded
+    assert not {"chunk", "reply_truncated"} & recorded.keys()
+
+
+def test_an_episode_recorded_without_failure_modes_is_read(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(scored("e"), split="train", step=1)
+    (index,) = (tmp_path / "episodes").glob("index-*.jsonl")
+    line = json.loads(index.read_text())
+    del line["failure_modes"]
+    index.write_text(f"{json.dumps(line)}\n")
+    assert replay.open(tmp_path).episodes()[0].failure_modes == {}
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
@@ -307,7 +323,7 @@ def test_a_pipe_in_place_of_a_file_is_refused_without_blocking(tmp_path: Path) -
         {"reply_top_ids": [[1]], "reply_top_logprobs": [[]]},
         {"reply_top_ids": [["a"]], "reply_top_logprobs": [[-1.0]]},
         {"reply_top_ids": [[1]] * 9, "reply_top_logprobs": [[-1.0]] * 9},
-        {"chunk": 1}, {"chunk": [1]}, {"chunk": [{"action": 1}]},
+        {"reply_truncated": 1}, {"chunk": 1}, {"chunk": [1]}, {"chunk": [{"action": 1}]},
         {"chunk": [{"action": nested(300), "reward": 1, "info": {}, "shown": "", "frames": []}]},
         {"chunk": [{"action": 1, "reward": "1", "info": {}, "shown": "", "frames": []}]},
         {"chunk": [{"action": 1, "reward": 1, "info": {}, "shown": "", "frames": [1]}]},

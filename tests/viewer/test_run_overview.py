@@ -1,5 +1,6 @@
 """The curves and audits of a run."""
 
+import json
 import os
 
 import pytest
@@ -78,6 +79,28 @@ def test_lines_of_metrics_without_a_stage_are_left_out(run):
     with (run / "metrics.jsonl").open("a") as metrics:
         metrics.write('{"train/reward": 7, "step": 2}\n')
     assert MetricHistory(run).points("train/reward") == [(1, 0.1), (2, 0.2)]
+
+
+def test_problems_of_episodes_are_shown_by_label(tmp_path):
+    problems = [
+        {"truncated_replies": 0.5, "stuck": 1.0, "side_effects": 3.0},
+        {"truncated_replies": 0.0, "stuck": 0.0, "side_effects": 0.0, "false_completion": 1.0},
+        {"truncated_replies": 0.0, "stuck": 0.0},
+    ]
+    with Recorder(tmp_path) as recorder:
+        for number in range(4):
+            runs.played(recorder, "after-sampled", number, split="eval")
+        runs.played(recorder, "expert", 0, split="eval")
+    (index,) = (tmp_path / "episodes").glob("index-*.jsonl")
+    lines = [json.loads(line) for line in index.read_text().splitlines()]
+    for line, modes in zip(lines, [*problems, None, {"stuck": 0.0}], strict=True):
+        del line["failure_modes"]  # an earlier version has none
+        line |= {} if modes is None else {"failure_modes": modes}
+    index.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found = {play["label"]: play["problems"] for play in overview(replay.open(tmp_path))["plays"]}
+    shown = "truncated replies 16.7%, stuck 33.3%, 1.5 side effects, false completion 100%"
+    assert found == {"after-sampled": shown, "expert": ""}
+    assert shown in report(replay.open(tmp_path)).decode()
 
 
 def test_best_and_worst_are_shown_only_where_they_differ(tmp_path):

@@ -1,17 +1,18 @@
 """Check an environment (`agentrl check env`): report problems and how to fix them."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache, partial
 
-from agentrl.check.environments import checks, side_effects
+from agentrl.actions.players.noop_player import NOOP
+from agentrl.check.environments import checks, doing_nothing, side_effects
 from agentrl.check.environments.side_effects import CLOSE, FirstInstance, ProcessState
 from agentrl.check.finding import Finding, note, wrong
 from agentrl.check.runner import Check
 from agentrl.check.support.random_episodes import RandomEpisode, play_randomly
-from agentrl.config import EnvConfig
+from agentrl.config import EnvConfig, RewardConfig
 from agentrl.devices.device_sources import open_device
 from agentrl.errors import AgentRLError, DeviceError, describe_error, message_of
 from agentrl.rollout.environments.resolved_env import resolve_env
@@ -21,6 +22,7 @@ _STOPS = ("construction", CLOSE)
 """Checks that must pass for the others to run."""
 _LONG = (
     "gymnasium's checker", "reset after episode", "memory", "two instances", "another process",
+    doing_nothing.WHAT,
 )  # fmt: skip
 """Checks that `quick` skips, in addition to checks of players, because they play the most."""
 _SLOW = "no call may block; if it is slow, raise --deadline, or check only a few steps with --quick"
@@ -33,6 +35,7 @@ def check_environment(
     limit_s: float = 600.0,
     begun: Callable[[str], None] = lambda what: None,
     *,
+    rewards: Sequence[RewardConfig] = (),
     quick: bool = False,
 ) -> Iterator[Finding]:
     """Run all checks of an environment; stop if one fails that the others depend on.
@@ -46,6 +49,7 @@ def check_environment(
         deadline_s: time limit of each check; exceeding it is a finding.
         limit_s: time limit of all checks together; a note lists the checks left out.
         begun: called with the name of each check when it starts.
+        rewards: the job's rewards; none for the environment's own.
         quick: play only a few steps, and skip the checks that play the most.
     """
     end = time.monotonic() + limit_s
@@ -61,7 +65,7 @@ def check_environment(
         if first.state == "wrong" and check.description in _STOPS:
             return
     with _phone_for(config) as phone:
-        found = _played_checks(config, steps, deadline_s, phone, quick=quick)
+        found = _played_checks(config, steps, deadline_s, phone, rewards=rewards, quick=quick)
         for number in range(len(found)):
             finding = None if time.monotonic() > end else run(found[number])
             # Don't count a check as failed if it was cut short by the limit.
@@ -72,13 +76,13 @@ def check_environment(
                 return
             # A failed check may still be using the phone, so the remaining checks open others.
             if finding.state == "wrong":
-                found = _played_checks(config, steps, deadline_s, quick=quick)
+                found = _played_checks(config, steps, deadline_s, rewards=rewards, quick=quick)
             yield finding
 
 
-def environment_checks(config: EnvConfig) -> list[Check]:
-    """Return all checks of an environment, starting with its construction."""
-    return [*_first_checks(config), *_played_checks(config)]
+def environment_checks(config: EnvConfig, rewards: Sequence[RewardConfig] = ()) -> list[Check]:
+    """Return all checks of an environment with its rewards, starting with its construction."""
+    return [*_first_checks(config), *_played_checks(config, rewards=rewards)]
 
 
 def _first_checks(config: EnvConfig) -> list[Check]:
@@ -97,6 +101,7 @@ def _played_checks(
     deadline_s: float = 120.0,
     phone: str | None = None,
     *,
+    rewards: Sequence[RewardConfig] = (),
     quick: bool = False,
 ) -> list[Check]:
     """Return the remaining checks, which play the environment.
@@ -107,6 +112,7 @@ def _played_checks(
         deadline_s: time limit of each check.
         phone: serial of a phone for the checks to use, one at a time; None if each instance of the
             environment has to find a phone.
+        rewards: see `check_environment`.
         quick: see `check_environment`.
     """
     short, budget_s = min(steps, 10), deadline_s / 4
@@ -130,12 +136,14 @@ def _played_checks(
         "memory": partial(checks.check_memory, alone, short),
         "two instances": partial(checks.check_instances, config, short),
         "another process": partial(checks.check_other_process, alone, short, deadline_s),
+        doing_nothing.WHAT: partial(doing_nothing.check_doing_nothing, alone, rewards, budget_s),
     }
     if quick:
         found = {name: run for name, run in found.items() if name not in _LONG}
     else:
         for name in resolve_env(config).players:
-            found[f"player {name}"] = partial(checks.check_player, alone, name, budget_s)
+            if name != NOOP:
+                found[f"player {name}"] = partial(checks.check_player, alone, name, budget_s)
     return [_check(name, run) for name, run in found.items()]
 
 

@@ -7,7 +7,7 @@ from agentrl import config as configuration
 from agentrl.check.environments import check_environment, environment_checks
 from agentrl.check.finding import Finding
 from agentrl.check.runner import Check
-from agentrl.config import EnvConfig
+from agentrl.config import Config, EnvConfig
 from agentrl.errors import ConfigError
 from agentrl.training.command_target import named_job
 
@@ -16,14 +16,16 @@ _ID = "env.id="
 
 def checks_of(target: str, settings: Sequence[str]) -> list[Check]:
     """Return the checks of an environment named by its `env.id` or a YAML file."""
-    return environment_checks(env_config_of(target, settings))
+    job = _job_of(target, settings)
+    return environment_checks(job.env, job.rewards)
 
 
 def findings(
     target: str, settings: Sequence[str], deadline_s: float, **options: Any
 ) -> Iterator[Finding]:
     """Run the checks; `options` are further arguments of `check_environment`."""
-    yield from check_environment(env_config_of(target, settings), deadline_s=deadline_s, **options)
+    job = _job_of(target, settings)
+    yield from check_environment(job.env, deadline_s=deadline_s, rewards=job.rewards, **options)
 
 
 def next_command(target: str) -> tuple[str, ...]:
@@ -38,7 +40,11 @@ def env_config_of(target: str, settings: Sequence[str]) -> EnvConfig:
     Raises:
         ConfigError: see `agentrl.config.load`.
     """
-    return configuration.resolve(named_job(target), settings).env
+    return _job_of(target, settings).env
+
+
+def _job_of(target: str, settings: Sequence[str]) -> Config:
+    return configuration.resolve(named_job(target), settings)
 
 
 def env_config_from(settings: Sequence[str], id: str | None, what: str) -> EnvConfig:

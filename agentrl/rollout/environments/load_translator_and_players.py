@@ -119,6 +119,8 @@ def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) 
         **settings.translator_kwargs,
         **settings.player_kwargs,
     }
+    if "translator" in named_parameters(cls):
+        given["translator"] = open_translator(env, resize_of)
     if needed:
         # The environment's arguments are meant for the other players: the tree game has a `noise`.
         given = {**settings.player_kwargs, **{n: load_player(env, n, resize_of) for n in needed}}

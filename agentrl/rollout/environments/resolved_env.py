@@ -289,7 +289,7 @@ def resolve_env(
     registration = replace(
         known,
         translator=known.translator if own is None else TRANSLATOR.target(own),
-        players=env_registry.with_noisy({**known.players, **players}),
+        players=env_registry.with_common({**known.players, **players}),
     )
     eval_kwargs = {} if evaluation is None else evaluation.kwargs
     return ResolvedEnv(

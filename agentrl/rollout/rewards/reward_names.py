@@ -1,15 +1,23 @@
-"""List the names of the built-in reward functions."""
+"""List the names of the built-in reward functions, and recognize those that call a server."""
 
 import inspect
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from agentrl.config import RewardConfig
+from agentrl.extension_points import REWARD
 from agentrl.user_code import import_module
 
 _PACKAGE = "agentrl.rewards"
 _FIRST = ("episode", "reward_inputs", "data_source")
 """Possible names of a reward function's first parameter."""
+_SERVERS = (f"{_PACKAGE}.remote:", f"{_PACKAGE}.judge:")
+
+
+def asks_a_server(rewards: Iterable[RewardConfig]) -> bool:
+    """Return whether a reward calls a server, which may not be running before a job starts."""
+    return any(REWARD.target(reward.function).startswith(_SERVERS) for reward in rewards)
 
 
 def reward_targets() -> dict[str, str]:

@@ -17,8 +17,10 @@ from agentrl.data.row_columns import cell
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.screen_reading_audit import sum_sight
 from agentrl.rollout.workers.rollouts_interface import Rollouts
+from agentrl.runs.failure_modes import failure_modes
 from agentrl.text.formatting import pluralize
 from agentrl.text_tables import ResultTable
+from agentrl.training.monitoring.training_health import MAX_TRUNCATED_REPLIES
 from agentrl.types import ScoredEpisode, Split
 
 log = logging.getLogger(__name__)
@@ -98,7 +100,7 @@ class Evaluation:
         return {**{k: round(v, 4) for k, v in self.metrics.items()}, **counts, **causes, **full}
 
     def warn(self, name: str) -> None:
-        """Warn about void episodes and full contexts, which affect the means."""
+        """Warn about void episodes, full contexts and truncated replies, which affect the means."""
         if self.void_causes:
             causes = ", ".join(f"{count} x {cause}" for cause, count in self.void_causes.items())
             log.warning(
@@ -116,6 +118,12 @@ class Evaluation:
                 name,
                 self.context_full,
             )
+        if (share := self.metrics.get("truncated_replies", 0.0)) > MAX_TRUNCATED_REPLIES:
+            log.warning(
+                "%s: %.0f%% of the replies were cut off; raise rollout.max_new_tokens",
+                name,
+                100 * share,
+            )
 
     def record(self, name: str, step: int) -> dict[str, Any]:
         """Return a line of `evaluations.jsonl`, with results per seed for paired comparisons."""
@@ -127,9 +135,10 @@ class Evaluation:
 
 
 def episode_metrics(scored: ScoredEpisode) -> dict[str, float]:
-    """Return an episode's metrics: reward, length, and `info["metrics"]` of its last turn.
+    """Return an episode's metrics: reward, length, failure modes, and `info["metrics"]`.
 
-    If the reward has several components, each is included unweighted as `reward/NAME`.
+    The environment's metrics are those of the last turn. If the reward has several components, each
+    is included unweighted as `reward/NAME`.
     """
     turns = scored.episode.turns
     own = turns[-1].info.get("metrics", {}) if turns else {}
@@ -139,6 +148,7 @@ def episode_metrics(scored: ScoredEpisode) -> dict[str, float]:
         "reward": scored.reward,
         "turns": float(len(turns)),
         "unreadable": unreadable / max(1, len(turns)),
+        **failure_modes(scored.episode),
         **{str(k): float(v) for k, v in own.items()},
         **(components if len(components) > 1 else {}),
     }

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from agentrl.actions.players.noop_player import NOOP
 from agentrl.files import atomic_replace
 from agentrl.runs.metrics_file import read_metrics
 
@@ -33,12 +34,15 @@ def read_curves(run: Path) -> dict[str, dict[str, Points]]:
 
     Returns:
         Value by step, keyed by metric (`success`), then by source (`train`, `sampled`, `greedy`,
-        `expert`). A step that a resumed run repeated counts once.
+        `expert`), without `noop`. A step that a resumed run repeated counts once.
     """
     curves: dict[str, dict[str, Points]] = {}
     for entry in read_metrics(run):
         for key, value in entry.items():
             label, _, panel = key.rpartition("/")
+            # Doing nothing often earns so little that its line would flatten the others.
+            if label == NOOP:
+                continue
             if panel in _PANELS and isinstance(value, int | float):
                 points = curves.setdefault(panel, {}).setdefault(label or entry["stage"], {})
                 points[entry["step"]] = value

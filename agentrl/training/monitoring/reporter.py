@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -45,6 +46,7 @@ class Reporter:
     Args:
         loggers: entries as in `logging`, such as `console` and `file`.
         compares_states: see `HealthChecks`.
+        max_new_tokens: see `HealthChecks`.
 
     Raises:
         ConfigError: a logger does not exist, is not installed or cannot be opened.
@@ -57,6 +59,7 @@ class Reporter:
         amounts: PlannedWork,
         *,
         compares_states: bool = False,
+        max_new_tokens: int | None = None,
     ) -> None:
         run.mkdir(parents=True, exist_ok=True)
         self._run = run
@@ -66,8 +69,10 @@ class Reporter:
         self._stage = "start"
         self._step = 0
         self._closed = False
-        self._compares_states = compares_states
-        self._health = HealthChecks(compares_states=compares_states)
+        self._new_health = partial(
+            HealthChecks, compares_states=compares_states, max_new_tokens=max_new_tokens
+        )
+        self._health = self._new_health()
         self._resources = ResourceUsage()
 
     def stage(self, name: str) -> None:
@@ -85,7 +90,7 @@ class Reporter:
         for logger in self._loggers:
             logger.rewind(step)
         # The checks average over the steps that are kept.
-        self._health = HealthChecks(compares_states=self._compares_states)
+        self._health = self._new_health()
         self._health.restore(read_metrics(self._run))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from agentrl.actions.players.noop_player import NOOP
+from agentrl.runs.failure_modes import REPEATS
 from agentrl.runs.metrics_file import EVALUATION, TRAINING_STAGES
 
 WINDOW = 5
@@ -34,6 +36,14 @@ _FULL = 0.1
 _MAX_MISMATCH = 0.1
 """Mean difference of the engine's and the learner's log-probabilities, in nats per token. Rounding
 to bfloat16 explains a hundredth of it; more means that weights or prompts differ."""
+MAX_TRUNCATED_REPLIES = 0.05
+"""Share of replies cut off at `rollout.max_new_tokens`."""
+_STUCK = 0.3
+"""Share of unsuccessful episodes with a loop."""
+_FALSE_COMPLETION = 0.5
+"""Share of claims to have completed the task that are false."""
+_SIDE_EFFECTS = 0.1
+"""Mean number of side effects of an episode."""
 _UNREADABLE = 0.9
 """Share of a model's turns without a valid action; above this, little can be learned."""
 
@@ -45,10 +55,11 @@ class HealthChecks:
 
     Args:
         compares_states: whether the algorithm compares turns that start from the same state.
+        max_new_tokens: `rollout.max_new_tokens`; None if no model replies.
     """
 
-    def __init__(self, *, compares_states: bool = False) -> None:
-        self._compares_states = compares_states
+    def __init__(self, *, compares_states: bool = False, max_new_tokens: int | None = None) -> None:
+        self._compares_states, self._max_new_tokens = compares_states, max_new_tokens
         self._steps: list[Numbers] = []
         self._evaluations: list[tuple[int, float]] = []
         self._active: set[str] = set()
@@ -84,6 +95,11 @@ class HealthChecks:
         if len(values) < 2 * WINDOW:
             return None
         return fmean(values[:WINDOW]), fmean(values[-WINDOW:])
+
+    def _recent(self, name: str) -> float:
+        """Return a metric's mean over the last window; 0 if it is not known for all its steps."""
+        values = [step[name] for step in self._steps[-WINDOW:] if name in step]
+        return fmean(values) if len(values) == WINDOW else 0.0
 
     def _rise(self, name: str) -> float:
         windows = self._windows(name)
@@ -201,6 +217,47 @@ class HealthChecks:
             "prompts (env.history=window:4, model.max_pixels)"
         )
 
+    def _truncated_replies(self) -> str | None:
+        share = self._recent("train/truncated_replies")
+        if share <= MAX_TRUNCATED_REPLIES:
+            return None
+        return (
+            f"{share:.0%} of the replies were cut off at "
+            f"rollout.max_new_tokens={self._max_new_tokens}, usually before their action. Raise "
+            "rollout.max_new_tokens, or penalize long replies (algorithm.overlong.buffer)"
+        )
+
+    def _stuck(self) -> str | None:
+        share = self._recent("train/stuck")
+        if share <= _STUCK:
+            return None
+        return (
+            f"{share:.0%} of the episodes fail after repeating an action at least {REPEATS} times "
+            "on a screen that does not change. Penalize actions without effect "
+            "(agentrl.rewards.form:effect in rewards), show more of the conversation "
+            "(env.history), or raise rollout.temperature"
+        )
+
+    def _false_completion(self) -> str | None:
+        share = self._recent("train/false_completion")
+        if share <= _FALSE_COMPLETION:
+            return None
+        return (
+            f"{share:.0%} of the episodes in which the agent says that the task is done have not "
+            "completed it. Reward only the environment's success, not the claim, and give a "
+            "false claim less than going on"
+        )
+
+    def _side_effects(self) -> str | None:
+        count = self._recent("train/side_effects")
+        if count <= _SIDE_EFFECTS:
+            return None
+        return (
+            f"the agent causes {count:.2g} side effects per episode, such as opening another app. "
+            "Penalize them in a reward (info['side_effects']), or look at the episodes (agentrl "
+            "view)"
+        )
+
 
 _CHECKS: Mapping[str, Callable[[HealthChecks], str | None]] = {
     "collapse": HealthChecks._collapse,
@@ -210,6 +267,10 @@ _CHECKS: Mapping[str, Callable[[HealthChecks], str | None]] = {
     "format": HealthChecks._format,
     "mismatch": HealthChecks._mismatch,
     "context_full": HealthChecks._context_full,
+    "truncated_replies": HealthChecks._truncated_replies,
+    "stuck": HealthChecks._stuck,
+    "false_completion": HealthChecks._false_completion,
+    "side_effects": HealthChecks._side_effects,
     "lone_states": HealthChecks._lone_states,
     "zero_advantage_groups": HealthChecks._zero_advantage_groups,
 }
@@ -259,4 +320,56 @@ def invalid_replies_warning(metrics: Mapping[str, float]) -> str | None:
         "episode fails give no learning signal. Look at the replies (agentrl view), and try more "
         "warm_start.steps, a larger rollout.max_new_tokens or clearer instructions (env.prompt, "
         "env.translator_kwargs)"
+    )
+
+
+def noop_warning(results: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Warn if an episode in which nothing is done earns too much.
+
+    Args:
+        results: metrics of the scripted players, by their name.
+
+    Returns:
+        A message for the user; None if doing nothing was not played, or does not pay.
+    """
+    noop = results.get(NOOP)
+    if noop is None or "reward" not in noop:
+        return None
+    what = "do nothing (eval.baselines, the player noop)"
+    if share := noop.get("success", 0.0):
+        return (
+            f"{share:.0%} of the held-out episodes that {what} succeed, so success does not show "
+            "that the task was done. Run agentrl check env"
+        )
+    for name in ("expert", "random"):
+        reward = results.get(name, {}).get("reward")
+        if reward is not None and noop["reward"] > reward:
+            return (
+                f"held-out episodes that {what} earn {noop['reward']:.3g}, more than those of the "
+                f"player {name} ({reward:.3g}), so a policy may learn to do nothing. Penalize "
+                "replies without an action (agentrl.rewards.form:action in rewards), or reward "
+                "progress"
+            )
+    return None
+
+
+def idle_policy_warning(
+    metrics: Mapping[str, float], results: Mapping[str, Mapping[str, Any]]
+) -> str | None:
+    """Warn if a trained policy earns no more than doing nothing.
+
+    Args:
+        metrics: metrics of the policy.
+        results: metrics of the scripted players, by their name.
+
+    Returns:
+        A message for the user; None if it earns more, or doing nothing was not played.
+    """
+    noop = results.get(NOOP, {}).get("reward")
+    if noop is None or "reward" not in metrics or metrics["reward"] > noop:
+        return None
+    return (
+        f"the trained policy earns {metrics['reward']:.3g} per held-out episode, no more than "
+        f"doing nothing ({noop:.3g}). Look at its episodes (agentrl view), and check the rewards "
+        "with agentrl check env CONFIG"
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentrl import event_loop
+from agentrl.actions.players.noop_player import NOOP
 from agentrl.config import (
     DevicesConfig,
     ModelConfig,
@@ -25,6 +26,7 @@ from agentrl.policies.open_encoder import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments.resolved_env import ResolvedEnv
+from agentrl.rollout.rewards.reward_names import asks_a_server
 from agentrl.rollout.rewards.scoring import RewardFunctions
 from agentrl.rollout.rollout_plan import PlayTask, RolloutPlan
 from agentrl.rollout.run_episode import NO_ROOM, EpisodeRequest
@@ -41,8 +43,6 @@ _BUDGET_S = 5.0
 _MAX_EPISODES, _OTHER_EPISODES = 1000, 64
 """Maximum number of episodes for a job with demonstrations, and for other jobs."""
 _MAX_TURNS = 20
-_SERVERS = ("agentrl.rewards.remote:", "agentrl.rewards.judge:")
-"""Rewards that call a server, which may not be running before the job starts."""
 _ROWS_SEARCHED = 20
 """Number of rows whose columns are read, because a row may lack some columns."""
 _AT_ONCE = 8
@@ -103,7 +103,7 @@ def check_lengths(
             requests = _requests(warm, play.settings.seed)
             episodes = event_loop.run(_play_in_time(worker, requests, at_once, player))
             _measure(episodes, player, play.settings.rollout, report)
-            if _asks_a_server(play):
+            if asks_a_server(play.tasks[""].rewards):
                 report.unchecked.append("whether the reward server scores an episode")
             elif episodes and play.tasks[""].rewards:
                 with _loaded_rewards(play, encoder.query_format) as rewards:
@@ -135,7 +135,7 @@ def check_rewards(plan: RolloutPlan) -> None:
         is_known
         or player is None
         or not _is_playable_here(task.train, plan.settings.devices)
-        or _asks_a_server(plan)
+        or asks_a_server(plan.tasks[""].rewards)
     ):
         load_and_check_rewards(plan)
         return
@@ -181,11 +181,6 @@ def _check_columns(rewards: RewardFunctions, task: PlayTask) -> None:
         if columns := {name for info in infos for name in info.get(ROW, ())}:
             has_answers = any("ground_truth" in info for info in infos)
             rewards.check_columns(columns, has_answers=has_answers)
-
-
-def _asks_a_server(plan: RolloutPlan) -> bool:
-    rewards = plan.tasks[""].rewards
-    return any(REWARD.target(reward.function).startswith(_SERVERS) for reward in rewards)
 
 
 def _small_worker(plan: RolloutPlan, folder: Path, at_once: int) -> RolloutWorker:
@@ -244,7 +239,8 @@ def _check_recorded(
 def _choose_player(env: ResolvedEnv, warm: WarmStartConfig | None) -> str | None:
     if warm is not None and warm.player:
         return warm.player
-    players = env.players
+    # Doing nothing measures no reply.
+    players = [name for name in env.players if name != NOOP]
     return next((name for name in ("expert", "random", *players) if name in players), None)
 
 

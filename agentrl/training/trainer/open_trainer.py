@@ -89,7 +89,13 @@ def _reporter(plan: JobPlan, folder: Path) -> Reporter:
     settings, by_state = plan.settings, plan.learner.algorithm.compares == "states"
     # The evaluation after training is played twice: sampled and greedily.
     amounts = PlannedWork(steps=settings.train.steps, games_after=2 * settings.eval.episodes)
-    return Reporter(folder, settings.logging, amounts, compares_states=by_state)
+    return Reporter(
+        folder,
+        settings.logging,
+        amounts,
+        compares_states=by_state,
+        max_new_tokens=settings.rollout.max_new_tokens,
+    )
 
 
 def _start_model(model: ModelConfig, seed: int, start: Path) -> Path:

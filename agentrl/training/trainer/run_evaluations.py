@@ -12,7 +12,11 @@ from agentrl.runs.run_folder import RunFolder
 from agentrl.training import env_seeds
 from agentrl.training.evaluation.held_out_evaluation import Evaluation, play_held_out
 from agentrl.training.monitoring.run_stages import RunStages
-from agentrl.training.monitoring.training_health import invalid_replies_warning
+from agentrl.training.monitoring.training_health import (
+    idle_policy_warning,
+    invalid_replies_warning,
+    noop_warning,
+)
 from agentrl.training.plan.job_plan import JobPlan
 from agentrl.training.sampling.task_pool import GroupTask
 from agentrl.training.sampling.task_sampler import PlayedTask
@@ -51,12 +55,16 @@ class RunEvaluations:
 
     async def evaluate_baselines(self) -> None:
         """Play the held-out seeds with the scripted players, for comparison with the model."""
+        have_played = False
         for player in baseline_players(self._plan.play):
             # A resumed run has played some of them.
             if player not in self._state.results:
                 with self._progress.stage(f"baseline {player}"):
                     found = await self._evaluate(player, player=player)
                 self._keep(player, found.summary())
+                have_played = True
+        if have_played and (warning := noop_warning(self._state.results)) is not None:
+            log.warning("%s", warning)
 
     async def evaluate_sampled_and_greedy(self, when: str) -> None:
         """Evaluate the model both with sampling, as in rollouts, and greedily."""
@@ -68,8 +76,10 @@ class RunEvaluations:
                 evaluation = await self._evaluate(f"{when} {name}", greedy=greedy)
                 found[name] = evaluation.summary()
         self._keep(when, found)
-        warning = invalid_replies_warning(found["sampled"])
-        if when == "before" and warning is not None:
+        warning = invalid_replies_warning(found["sampled"]) if when == "before" else None
+        if when == "after":
+            warning = idle_policy_warning(found["sampled"], self._state.results)
+        if warning is not None:
             log.warning("%s", warning)
 
     @property

@@ -43,7 +43,8 @@ class GameEnv(gymnasium.Env[Image, Action]):
     game publishes; an agent that leaves the game gets the lowest possible reward. `info` is the
     true state that the game publishes, plus `state_key` (identifies everything that the rest of
     the game depends on), `changed` (whether the last action did anything), `guard` (what else came
-    to the front, if anything did) and `metrics`.
+    to the front, if anything did), `side_effects` (the apps and windows that the agent opened
+    instead) and `metrics`.
 
     Args:
         device: a phone in a form that `agentrl.devices.open_device` accepts: a serial, a lease, or
@@ -290,6 +291,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
             **({"guard": events[-1].to_info()} if events else {}),
             "state_key": self.state_key(self.facts),
             "changed": self._changed,
+            "side_effects": [one.package or one.kind for one in events if one.by == "agent"],
             "metrics": self.metrics(self.facts),
             **self.extra_info(),
         }

@@ -89,6 +89,21 @@ class RandomGamePlayer(GamePlayer):
         return self.calls[int(rng.integers(len(self.calls)))]
 
 
+class NoopGamePlayer(GamePlayer):
+    """Lets time pass. Each game with a call for that subclasses it and sets `game` and `noop_call`.
+
+    Args:
+        mode: `touch` or `calls`, the same as the environment's.
+        style: how actions are written: `tag` or `tool`.
+    """
+
+    noop_call: ClassVar[str]
+
+    def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
+        """Choose the call that does nothing."""
+        return self.noop_call, None
+
+
 class SkilledPlayer(GamePlayer):
     """Makes the best move with probability `skill`, else a random one of `info["moves"]`.
 

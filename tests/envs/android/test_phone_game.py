@@ -64,8 +64,10 @@ def test_the_state_key_is_independent_of_the_games_position_on_the_screen(env: T
 
 
 def test_closing_the_game_gives_the_lowest_reward_and_the_last_screen(env: ToyEnv) -> None:
-    shown, _ = env.reset(seed=2)
+    shown, info = env.reset(seed=2)
+    assert info["side_effects"] == []
     screen, reward, terminated, _, info = env.step(LEAVE)
+    assert info["side_effects"] == [env.game.package]
     assert (reward, terminated, info["left"]) == (-3.0, True, True)
     assert np.array_equal(shown, screen)
     assert info["guard"]["by"] == "agent"

@@ -606,6 +606,13 @@ def test_the_curve_of_a_run_with_a_chinese_name_draws_without_a_warning(tmp_path
     assert draw_curve(folder) == folder / "curve.png"  # a warning would be an error
 
 
+def test_doing_nothing_does_not_flatten_the_curve(tmp_path: Path) -> None:
+    with Reporter(tmp_path, ["file"], PlannedWork(steps=1)) as reporter:
+        for player, reward in (("noop", -600.0), ("expert", 1.0)):
+            reporter.result(player, {"reward": reward})
+    assert read_curves(tmp_path)["reward"].keys() == {"expert"}
+
+
 def test_the_curve_is_readable() -> None:
     one = {"random": {0: 0.2}, "expert": {0: 1.0}, "train": {1: 0.3, 2: 0.9}}
     figure = plot_curves({"accuracy": one, "reward": one})

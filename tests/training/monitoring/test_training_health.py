@@ -7,8 +7,10 @@ import pytest
 from agentrl.training.monitoring.training_health import (
     WINDOW,
     HealthChecks,
+    idle_policy_warning,
     invalid_replies_warning,
     mismatch_warning,
+    noop_warning,
     repetition_share,
 )
 
@@ -65,10 +67,18 @@ def test_states_that_no_siblings_share_are_reported_where_they_are_compared():
             {"learner/zero_advantage_groups": 1.0},
             "in 100% of the groups all rewards are equal",
         ),
+        (
+            "truncated_replies",
+            {"train/truncated_replies": 0.12},
+            "12% of the replies were cut off at rollout.max_new_tokens=48, usually before",
+        ),
+        ("stuck", {"train/stuck": 0.5}, "50% of the episodes fail after repeating an action"),
+        ("false_completion", {"train/false_completion": 0.75}, "75% of the episodes in which"),
+        ("side_effects", {"train/side_effects": 0.5}, "the agent causes 0.5 side effects per"),
     ],
 )
 def test_each_sign_is_reported_once(name, later, words):
-    seen, said = after(later)
+    seen, said = after(later, max_new_tokens=48)
     assert seen == {name}
     assert len(said) == 1
     assert words in said[0]
@@ -110,6 +120,18 @@ def test_full_contexts_are_reported():
     assert words[0].startswith("25% of the episodes were truncated because their context was full")
 
 
+def test_a_rare_failure_raises_no_warning():
+    rare = {"truncated_replies": 0.01, "stuck": 0.2, "false_completion": 0.3, "side_effects": 0.05}
+    assert after({f"train/{name}": value for name, value in rare.items()}) == (set(), [])
+
+
+def test_claims_in_only_some_of_the_last_steps_raise_no_warning():
+    checks = HealthChecks()
+    for step in range(2 * WINDOW):
+        claims = {"train/false_completion": 1.0} if step % 2 else {}
+        assert checks.check_step(FINE | claims)[1] == []
+
+
 def test_few_steps_or_missing_metrics_raise_no_warning():
     checks = HealthChecks()
     for _ in range(2 * WINDOW):
@@ -146,3 +168,38 @@ def test_model_without_valid_actions_is_a_warning_with_remedies():
     warning = invalid_replies_warning({"unreadable": 0.97})
     assert warning.startswith("97% of the model's replies contain no valid action")
     assert "warm_start.steps" in warning
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        ({}, None),
+        ({"random": {"reward": -1.0}}, None),
+        ({"noop": {"episodes": 0}}, None),  # all of its episodes were void
+        ({"noop": {"reward": 0.0}}, None),
+        ({"noop": {"reward": 0.0}, "random": {"reward": 0.0}, "expert": {"reward": 1.0}}, None),
+        ({"noop": {"reward": 0.0}, "random": {"reward": -0.5}}, "than those of the player random"),
+        (
+            {"noop": {"reward": 0.5}, "random": {"reward": 0.2}, "expert": {"reward": 0.4}},
+            "earn 0.5, more than those of the player expert",
+        ),
+        (
+            {"noop": {"reward": 0.0, "success": 0.25}},
+            "25% of the held-out episodes that do",
+        ),
+    ],
+)
+def test_doing_nothing_that_pays_is_a_warning(results, words):
+    warning = noop_warning(results)
+    assert (warning is None) == (words is None)
+    assert words is None or words in warning
+
+
+def test_a_policy_that_earns_no_more_than_doing_nothing_is_a_warning():
+    noop = {"noop": {"reward": 0.25}}
+    assert idle_policy_warning({"reward": 0.5}, noop) is None
+    assert idle_policy_warning({"reward": 0.5}, {}) is None
+    assert idle_policy_warning({}, noop) is None
+    assert "earns 0.25 per held-out episode, no more than doing nothing (0.25)" in (
+        idle_policy_warning({"reward": 0.25}, noop)
+    )

@@ -36,6 +36,13 @@ const EVALUATION = {
 };
 
 /** Shown instead of a curve that is zero everywhere. */
+/** What columns of the table of episodes mean. */
+const COLUMNS = {
+  success: "fraction of episodes whose metric success (or accuracy, if there is no success) is 1",
+  problems:
+    "fractions of episodes that are stuck or claim completion falsely, of replies cut off at " +
+    "rollout.max_new_tokens, and the mean number of side effects",
+};
 const NONE = { "Void episodes": "No void episodes so far." };
 /** Delay after the last keystroke. */
 const TYPING_MS = 300;
@@ -251,15 +258,12 @@ function tables(run) {
                 h(
                   "tr",
                   {},
-                  ["label", "step", "episodes", "void", "reward", "success"].map((name, i) =>
+                  ["label", "step", "episodes", "void", "reward", "success", "problems"].map((name, i) =>
                     h(
                       "th",
                       {
                         class: i ? "num" : "",
-                        title:
-                          name === "success"
-                            ? "fraction of episodes whose metric success (or accuracy, if there is no success) is 1"
-                            : null,
+                        title: COLUMNS[name] ?? null,
                       },
                       name,
                     ),
@@ -284,6 +288,7 @@ function tables(run) {
                       play.unscored ? ` (${share(play.unscored)} unscored)` : "",
                     ),
                     h("td", { class: "num" }, share(play.success)),
+                    h("td", { class: "num" }, play.problems || "–"),
                   ),
                 ),
               ),

@@ -13,7 +13,7 @@ from agentrl.envs.android.minigames.flappy_bird.rules import (
     Bird,
     hits,
 )
-from agentrl.envs.android.phone_game.players import RandomGamePlayer, SkilledPlayer
+from agentrl.envs.android.phone_game.players import NoopGamePlayer, RandomGamePlayer, SkilledPlayer
 
 _TURNS = COLUMNS + 1
 """Turns that the search looks ahead; gates further away are not visible."""
@@ -55,6 +55,13 @@ class FlappyBirdRandom(RandomGamePlayer):
     """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME
+
+
+class FlappyBirdNoop(NoopGamePlayer):
+    """Never flaps."""
+
+    game = GAME
+    noop_call = "wait"
 
 
 def _lives(bird: Bird, gates: _Gates, flaps: bool, ticks: int, turns: int) -> bool:

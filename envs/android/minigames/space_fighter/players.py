@@ -5,7 +5,7 @@ from typing import Any
 
 from agentrl.envs.android.minigames.space_fighter.env import GAME
 from agentrl.envs.android.minigames.space_fighter.rules import COLUMNS, MOVES, ROWS
-from agentrl.envs.android.phone_game.players import RandomGamePlayer, SkilledPlayer
+from agentrl.envs.android.phone_game.players import NoopGamePlayer, RandomGamePlayer, SkilledPlayer
 
 
 class SpaceFighterExpert(SkilledPlayer):
@@ -30,6 +30,13 @@ class SpaceFighterRandom(RandomGamePlayer):
     """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME
+
+
+class SpaceFighterNoop(NoopGamePlayer):
+    """Never moves the ship."""
+
+    game = GAME
+    noop_call = "stay"
 
 
 def _is_hit(state: Mapping[str, Any], column: int) -> bool:
