@@ -12,6 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
+from safetensors.numpy import save_file
+
+import agentrl
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -133,6 +136,74 @@ def test_the_table_of_runs_names_the_metric_of_each_row(tmp_path):
         "| number | accuracy | 0.250 | 8 | 1.5 |",
         "| sokoban | success | 0.250 | 8 | 1.5 |",
     ]
+
+
+def write_finished_run(folder, seed, wins):
+    """Write the files of a run of `number_line` that won `wins` of 4 games in each evaluation."""
+    run, games = folder / f"number_line-{seed}", {}
+    (run / "model").mkdir(parents=True)
+    save_file({"w": np.zeros((3, 5), np.float32)}, run / "model" / "model.safetensors")
+    for when, won in wins.items():
+        values = [float(number < won) for number in range(4)]
+        games[when] = {str(seed): {"success": value} for seed, value in enumerate(values)}
+    lines = "".join(
+        json.dumps({"name": name, "step": 0, "by_seed": by_seed}) + "\n"
+        for name, by_seed in games.items()
+    )
+    (run / "evaluations.jsonl").write_text(lines)
+    summary = {"random": {"success": 0.25}, "after": {}, "seconds": {"start": 30, "warm start": 60}}
+    (run / "summary.json").write_text(json.dumps(summary))
+    warm = {"player": "noisy", "episodes": 9}
+    config = {"warm_start": warm, "env": {"player_kwargs": {"noise": 0.8}}}
+    (run / "config.yaml").write_text(json.dumps(config))
+    (run / "episodes").mkdir()
+    played = [("train", True), ("train", True), ("demo", True), ("demo", False), ("eval", True)]
+    entries = "".join(
+        json.dumps({
+            "format": 4, "id": f"{split}-{number}", "split": split, "step": 0, "time": 1.0 + number,
+            "env_id": "NumberLine-v0", "group": f"{split}-0-g0", "member": 0, "seed": number,
+            "outcome": "terminated", "error": None, "device": None, "turns": 1, "tokens": 1,
+            "seconds": 0.1, "env_reward": 0.0, "reward": 0.0, "truncated_by": None, "config": None,
+            "metrics": {"success": float(won)},
+        }) + "\n"
+        for number, (split, won) in enumerate(played)
+    )  # fmt: skip
+    (run / "episodes" / "index-main.jsonl").write_text(entries)
+
+
+def test_records_shows_finished_runs_beside_the_published_value(tmp_path):
+    write_finished_run(tmp_path, 0, {"before sampled": 1, "after sampled": 2, "after greedy": 4})
+    write_finished_run(tmp_path, 1, {"before sampled": 1, "after sampled": 4, "after greedy": 4})
+    said = run("records", "number_line", "--runs", tmp_path, "--seeds", "0", "1")
+    rows = [
+        re.split(r" {2,}", line) for line in said.splitlines() if line.startswith("number_line")
+    ]
+    # Episodes, demonstrations, their level, random; Wilson's interval of 2 out of 4 wins.
+    assert rows[0][1:8] == [
+        "0", "2", "2", "0.500", "0.250", "0.250 (0.046 to 0.699)", "0.500 (0.150 to 0.850)",
+    ]  # fmt: skip
+    assert rows[0][8:] == ["1.000 (0.510 to 1.000)", "1.5", "1.00", "1.00"]
+    # Student's interval of 0.5 and 1.0: 12.706 * 0.3536 / sqrt(2) = 3.177 on both sides.
+    assert rows[2][1:4] == ["mean", "0.250", "0.750 (-2.427 to 3.927)"]
+    assert "15 parameters from random weights, imitates the player 'noisy'" in said
+    assert "GiGPO, Qwen2-VL-2B" in said
+    only = run("records", "number_line", "--runs", tmp_path, "--no-train", "--seeds", "1", "2")
+    assert len(re.findall("^number_line", only, re.MULTILINE)) == 1
+
+
+def test_records_without_training_needs_a_finished_run(tmp_path):
+    with pytest.raises(AssertionError, match="has no finished run taxi-0, taxi-1, taxi-2"):
+        run("records", "taxi", "--runs", tmp_path, "--no-train")
+
+
+def test_the_configurations_of_records_exist(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    records = load("records")
+    for task in records.TASKS.values():
+        config = agentrl.load_config(str(records.CONFIGS / f"{task.config}.yaml"), task.overrides)
+        if task.budget is not None:
+            episodes = config.train.steps * config.rollout.groups * config.rollout.group_size
+            assert episodes <= task.budget
 
 
 def test_our_side_of_the_sokoban_benchmark_counts_whole_episodes():
