@@ -56,6 +56,8 @@ class EnvRegistration:
     than `action_space`, `translator`, and other players, such as `expert`."""
     app: str | None = None
     """`module:Class` of the app that a phone must run; None for an environment without a phone."""
+    state_schema: str | None = None
+    """`module:Class` of the fields for state estimates (`env.state_estimation`), if any."""
 
 
 _ENVS: dict[str, EnvRegistration] = {}
@@ -86,6 +88,7 @@ def register(
     translator: str = TRANSLATOR,
     players: Mapping[str, str] | None = None,
     app: str | None = None,
+    state_schema: str | None = None,
     **spec: Any,
 ) -> None:
     """Make an environment known to Gymnasium and to agentrl.
@@ -98,6 +101,7 @@ def register(
         players: scripted players, `{name: "module:Class"}`; the default translator always comes
             with a `random` player.
         app: `module:Class` of the phone app that the environment plays, if any.
+        state_schema: `module:Class` of its `StateSchema`, for `env.state_estimation`, if any.
         **spec: other arguments of `gymnasium.register`.
     """
     known = gymnasium.registry.get(id)
@@ -109,6 +113,7 @@ def register(
         translator=translator,
         players=with_common({**(_RANDOM if translator == TRANSLATOR else {}), **(players or {})}),
         app=app,
+        state_schema=state_schema,
     )
 
 

@@ -14,6 +14,7 @@ def _register(
     env: str,
     translator: str,
     app: str | None = None,
+    state_schema: str | None = None,
     own_players: Sequence[str] = (),
 ) -> None:
     """Register an environment with its three players, and its own of players that all have.
@@ -29,6 +30,7 @@ def _register(
             for kind in ("expert", "mediocre", "random", *own_players)
         },
         app=None if app is None else f"{folder}.{app}",
+        state_schema=None if state_schema is None else f"{folder}.{state_schema}",
     )
 
 
@@ -38,6 +40,7 @@ _register(
     "env:NumberGame",
     "translator:NumberGameTranslator",
     "app:NumberGameApp",
+    "state_schema:NumberGameStateSchema",
 )
 _register(
     "TreeGame",
@@ -46,7 +49,13 @@ _register(
     "env:TreeGameTranslator",
     "app:TreeGameApp",
 )
-_register("Sokoban", "agentrl.envs.sokoban", "env:Sokoban", "translator:SokobanTranslator")
+_register(
+    "Sokoban",
+    "agentrl.envs.sokoban",
+    "env:Sokoban",
+    "translator:SokobanTranslator",
+    state_schema="state_schema:SokobanStateSchema",
+)
 _register("QA", "agentrl.envs.qa", "env:QA", "translator:QATranslator")
 for _folder, _name in (
     ("game_2048", "Game2048"),
@@ -78,5 +87,6 @@ register(
     "FrozenLakeMaps-v0",
     "agentrl.envs.toy_text.frozen_lake_maps:FrozenLakeMaps",
     players={"expert": "agentrl.envs.toy_text.players:FrozenLakeExpert"},
+    state_schema="agentrl.envs.toy_text.state_schema:FrozenLakeStateSchema",
     max_episode_steps=100,
 )

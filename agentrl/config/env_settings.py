@@ -99,6 +99,11 @@ class EnvConfig:
     """Maximum number of actions in a reply. They are executed in order until one is invalid, the
     episode ends or another app comes to the foreground; a reply with more actions is invalid. A
     turn's reward is the sum over its actions."""
+    state_estimation: bool | str = False
+    """Whether replies contain, before the action, what the model sees and what it will see next, as
+    JSON in `<observation>` and `<prediction>` (docs/environments.md). `true` uses the fields that
+    the environment is registered with; `module:Class` or `path/file.py:Class` uses another
+    `StateSchema`. Scripted players write both; `agentrl.rewards.state_estimation` scores them."""
     dialect: str | None = None
     """Format in which the model writes touches and other actions: `qwen3-vl-mobile-use`,
     `qwen2.5-vl-mobile-use`, `gui-owl`, `mai-ui`, `ui-tars`, `ui-tars-1.5`, `autoglm`,

@@ -24,8 +24,8 @@ class FrozenLakeMaps(FrozenLakeEnv):
     Observation, actions, rewards and pictures are those of `FrozenLake-v1`. The observation is only
     the square, so show the model the picture: `env.translator_kwargs: {show: render}`.
 
-    `info` holds, besides Gymnasium's, `map` (its rows, joined by line breaks), `state_key` (map and
-    square) and `metrics`: `success`.
+    `info` holds, besides Gymnasium's, `map` (its rows, joined by line breaks), `player` (row and
+    column of the square), `state_key` (map and square) and `metrics`: `success`.
 
     Args:
         size: rows and columns of the map.
@@ -120,11 +120,12 @@ class FrozenLakeMaps(FrozenLakeEnv):
         )
 
     def _with_map(self, info: dict[str, Any]) -> dict[str, Any]:
-        row, column = divmod(self.s, self._size)
+        row, column = divmod(int(self.s), self._size)
         on_goal = self._map.split("\n")[row][column] == "G"
         return {
             **info,
             "map": self._map,
+            "player": [row, column],
             "state_key": f"{self._map}\n{self.s}",
             "metrics": {"success": float(on_goal)},
         }

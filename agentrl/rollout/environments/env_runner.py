@@ -18,6 +18,7 @@ import PIL.Image
 
 from agentrl.actions.action_chunks import parse_actions
 from agentrl.actions.screen_actions import Done
+from agentrl.actions.state_estimates import true_state
 from agentrl.data.observation_conversion import is_within, observation_problem
 from agentrl.errors import (
     ActionError,
@@ -35,6 +36,7 @@ from agentrl.rollout.environments.prompt_messages import (
     preceding_for,
 )
 from agentrl.rollout.environments.resolved_env import ResolvedEnv, close_env
+from agentrl.rollout.environments.state_schemas import state_schema_of
 from agentrl.rollout.user_code_guard import remember_streams, reopen_closed_streams
 from agentrl.text.formatting import pluralize, quoted
 from agentrl.types import ExecutedAction, Image, Message, Observation, finite
@@ -183,6 +185,7 @@ class EnvRunner:
         self.instructions = instructions_for(env.settings, self.translator)
         self.id, self.device, self.host = env.id, device, host
         self._device_kwargs = {} if lease is None else {"device": lease}
+        self._schema = state_schema_of(env.settings)
         self._make = make or env.make
         self._config = env.settings
         self._save_frame = save_frame
@@ -357,6 +360,9 @@ class EnvRunner:
         # The guard reports another app in front, whose screen is private.
         guard = checked.get("guard")
         hidden = isinstance(guard, Mapping) and bool(guard.get("no_frame"))
+        if self._schema is not None and not hidden:
+            with boundary(EnvError, f"the state schema of {self.id}"):
+                checked = {**checked, **to_builtin(true_state(self._schema, checked))}
         save = None if hidden else self._save_frame
         # An environment may use an attribute with this name for something else.
         timings = getattr(self._env.unwrapped, "timings", None)

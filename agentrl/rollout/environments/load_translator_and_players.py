@@ -12,6 +12,7 @@ from agentrl import user_code
 from agentrl.actions.action_chunks import action_tag_of
 from agentrl.actions.dialect import Dialect, Resize, open_dialect
 from agentrl.actions.players.player import Player
+from agentrl.actions.players.state_estimating_player import StateEstimatingPlayer
 from agentrl.actions.translator import Translator
 from agentrl.config import EnvConfig
 from agentrl.env_registry import interface_of, translator_for
@@ -19,6 +20,7 @@ from agentrl.errors import ConfigError, EnvError, boundary, describe_error
 from agentrl.rollout.environments.env_processes import interface_in_process
 from agentrl.rollout.environments.env_server import CLOSE_S
 from agentrl.rollout.environments.resolved_env import ResolvedEnv, close_env, named_parameters
+from agentrl.rollout.environments.state_schemas import state_schema_of
 from agentrl.rollout.user_code_guard import remember_streams, reopen_closed_streams
 from agentrl.text.name_suggestions import known_names
 
@@ -81,10 +83,20 @@ def _set_dialect(speaker: Any, config: EnvConfig, resize_of: ResizeOf | None, wh
 def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) -> Player:
     """Create a scripted player of an environment, with the settings that it accepts.
 
+    With `env.state_estimation`, it also writes state estimates.
+
     Raises:
         ConfigError: the environment has no such player, or none of its players accepts a setting
             of `env.player_kwargs`.
     """
+    player, schema = _load_player(env, name, resize_of), state_schema_of(env.settings)
+    if schema is None:
+        return player
+    translator = open_translator(env, resize_of)
+    return StateEstimatingPlayer(player, schema, translator, env.settings.max_actions_per_reply)
+
+
+def _load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None) -> Player:
     if name not in env.players:
         raise ConfigError(
             f"{env.id} has no player {name!r}"
@@ -123,7 +135,7 @@ def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) 
         given["translator"] = open_translator(env, resize_of)
     if needed:
         # The environment's arguments are meant for the other players: the tree game has a `noise`.
-        given = {**settings.player_kwargs, **{n: load_player(env, n, resize_of) for n in needed}}
+        given = {**settings.player_kwargs, **{n: _load_player(env, n, resize_of) for n in needed}}
     what = f"the player {name!r} of {env.id}"
     with boundary(ConfigError, f"{what} cannot be constructed"):
         player: Player = cls(**{k: given[k] for k in named_parameters(cls) if k in given})

@@ -5,10 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from agentrl.actions.action_chunks import action_tag_of, describe_chunks
+from agentrl.actions.state_estimates import describe_estimates
 from agentrl.actions.translator import Translator
 from agentrl.config import EnvConfig
 from agentrl.data.prompt_templates import render_instructions
 from agentrl.errors import ConfigError, EnvError, boundary
+from agentrl.rollout.environments.state_schemas import state_schema_of
 from agentrl.types import Message, Observation, give_images
 
 
@@ -17,7 +19,8 @@ def instructions_for(
 ) -> str:
     """Return the instructions of an episode, inside the job's prompt template if it has one.
 
-    They say how many actions a reply may have, unless it is one or the translator gives none.
+    Unless the translator gives none, they say how to write state estimates and how many actions a
+    reply may have, if the job has these.
 
     Raises:
         ConfigError: the translator fails, or the prompt does not exist or cannot be rendered.
@@ -30,6 +33,9 @@ def instructions_for(
 
 def _rendered(settings: EnvConfig, translator: Translator, instructions: str) -> str:
     most, tag = settings.max_actions_per_reply, action_tag_of(translator)
+    schema = state_schema_of(settings)
+    if schema is not None and instructions:
+        instructions = f"{instructions} {describe_estimates(schema)}"
     if most > 1 and tag is not None and instructions:
         instructions = f"{instructions} {describe_chunks(tag, most)}"
     return render_instructions(settings.prompt, instructions)
