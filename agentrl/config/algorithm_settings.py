@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
+
+from annotated_types import Gt, Le
 
 from agentrl.config.bounds import (
     BatchSize,
@@ -91,6 +93,9 @@ class GroupFilterConfig:
     """[lowest, highest] mean reward of a group; other groups are replaced. None disables this."""
     refills: NonNegativeInt = 3
     """Maximum number of times that filtered groups are replaced in one step."""
+    keep_varied: Annotated[float, Gt(0), Le(1)] = 1.0
+    """Fraction of a step's groups to train on: those whose returns vary most (RAGEN). The others
+    are not replaced."""
 
     @property
     def filters(self) -> bool:

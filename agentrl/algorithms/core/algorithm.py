@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from statistics import pstdev
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from agentrl.algorithms.core.policy_loss import LossInputs, TokenLoss, load_loss
@@ -229,6 +230,22 @@ def has_learning_signal(
         low, high = settings.filter_means
         return low <= sum(returns) / len(returns) <= high
     return True
+
+
+def most_varied_groups(groups: Sequence[Sequence[ScoredEpisode]], fraction: float) -> list[int]:
+    """Return the groups whose returns vary most, in ascending order (RAGEN, arXiv:2504.20073).
+
+    Args:
+        groups: the groups of a step.
+        fraction: share of the groups to return, rounded down, but at least one group. Of groups
+            with equal standard deviations, the first are returned.
+    """
+    spreads = []
+    for group in groups:
+        returns = [scored.reward for scored in group if not scored.episode.outcome.void]
+        spreads.append(pstdev(returns) if returns else 0.0)
+    count = max(1, int(fraction * len(groups)))
+    return sorted(sorted(range(len(groups)), key=lambda i: -spreads[i])[:count])
 
 
 def overlong_penalty(length: int, longest: int, buffer: float, penalty: float) -> float:

@@ -123,6 +123,7 @@ METRICS: tuple[MetricDescription, ...] = (
         ("rollout/missing", "count", "void episodes that were not replaced"),
         ("rollout/context_full", "fraction", "episodes truncated by `rollout.max_context`"),
         ("rollout/dropped_groups", "count", "groups without a learning signal that were replaced by new groups (dynamic sampling)"),
+        ("rollout/left_out_groups", "count", "groups left out because their returns vary less than those of others (`algorithm.sampling.keep_varied`)"),
         ("rollout/state_match_fraction", "fraction", "turns that share their state with another turn of the group; only with state keys (`env.state_key`)"),
         ("rollout/tokens_per_turn", "tokens", "mean reply length"),
         ("rollout/actions_per_turn", "actions", "mean number of executed actions; only with `env.max_actions_per_reply` above 1"),

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from agentrl.algorithms.core.algorithm import Algorithm, method_boundary
+from agentrl.algorithms.core.algorithm import Algorithm, method_boundary, most_varied_groups
 from agentrl.config import RolloutConfig
 from agentrl.errors import LearnerError, boundary
 from agentrl.rollout.collector import CollectionProgress, requests_of_step
@@ -40,6 +40,8 @@ class StepEpisodes:
     """Counts over all groups, including replaced groups."""
     dropped: int
     """Number of groups without a learning signal, which were replaced."""
+    left_out: int
+    """Number of groups left out by `algorithm.sampling.keep_varied`."""
     seconds: float
 
     def metrics(self) -> dict[str, float]:
@@ -53,6 +55,7 @@ class StepEpisodes:
             **{f"rollout/{k}": v for k, v in self.progress.void_metrics().items()},
             "rollout/missing": sum(one.episode.outcome.void for one in episodes),
             "rollout/dropped_groups": float(self.dropped),
+            "rollout/left_out_groups": float(self.left_out),
             "rollout/tokens_per_turn": tokens / max(1, len(turns)),
             "rollout/repetition": repetition_share(turn.reply_ids for turn in turns),
             "rollout/turns_per_s": len(turns) / self.seconds,
@@ -129,7 +132,10 @@ class StepCollector:
                     break
             # After the last refill, use groups without a learning signal. A step without any
             # learning signal is not an error.
-            used, greedy = (kept or [*range(len(groups))])[:wanted], None
+            usable, greedy = (kept or [*range(len(groups))])[:wanted], None
+            fraction = algorithm.config.sampling.keep_varied
+            varied = most_varied_groups([groups[i] for i in usable], fraction)
+            used = [usable[i] for i in varied]
             if algorithm.requires.greedy:
                 greedy = await self._greedy_returns(step, [played[i].task for i in used])
             return StepEpisodes(
@@ -138,6 +144,7 @@ class StepCollector:
                 played=played,
                 progress=progress,
                 dropped=len(played) - len(kept),
+                left_out=len(usable) - len(used),
                 seconds=time.perf_counter() - started,
             )
 

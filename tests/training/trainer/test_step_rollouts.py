@@ -97,6 +97,20 @@ async def test_the_number_of_actions_per_turn_is_a_metric_only_if_there_may_be_s
         assert metrics.get("rollout/actions_per_turn") == expected
 
 
+async def test_only_the_groups_that_vary_most_are_trained_on(model_adapter):
+    rollouts = Groups(model_adapter, set())
+    steps, seeds = player(
+        rollouts,
+        "algorithm.sampling.filter_groups=false",
+        "algorithm.sampling.keep_varied=0.5",
+    )
+    rollouts.teaching = {seeds[1]}  # returns 0 and 1; the other group's are 1 and 1
+    played = await steps.collect_step(1)
+    assert [group[0].episode.seed for group in played.groups] == [seeds[1]]
+    assert len(played.played) == 2
+    assert played.metrics()["rollout/left_out_groups"] == 1
+
+
 async def test_greedy_policy_plays_the_seeds_of_the_kept_groups(model_adapter):
     rollouts = Groups(model_adapter, set())
     steps, seeds = player(rollouts, "algorithm.name=remax", "algorithm.sampling.refills=1")

@@ -10,6 +10,7 @@ import torch
 from agentrl.algorithms.core.advantages import compute_advantages
 from agentrl.algorithms.core.algorithm import (
     load_algorithm,
+    most_varied_groups,
     overlong_penalty,
     penalize_overlong,
 )
@@ -276,6 +277,21 @@ def test_returns_that_differ_by_rounding_are_equal(model_adapter, name):
     if name != "prime":
         played = build_trajectories([group])
         assert not compute_advantages(played, chosen).advantages.any()
+
+
+@pytest.mark.parametrize(
+    ("fraction", "kept"),
+    [(1.0, [0, 1, 2, 3, 4]), (0.5, [1, 3]), (0.6, [0, 1, 3]), (0.1, [3])],
+)
+def test_the_groups_with_the_largest_standard_deviations_are_kept(model_adapter, fraction, kept):
+    # RAGEN, section 3.2: the standard deviation of each group's returns, and the top p of them.
+    returns = [[0, 1, 1, 1], [0, 0, 1, 1], [5, 5, 5, 5], [0, 4, 2, 2], [3, 3, 3, 3]]
+    one = play(model_adapter, 1, 0)
+    assert [round(float(np.std(group)), 3) for group in returns] == [0.433, 0.5, 0, 1.414, 0]
+    groups = [[replace(one, rewards=(r, 0.0, 0.0)) for r in group] for group in returns]
+    void = replace(one.episode, outcome=Outcome.ENV_ERROR, error="broken")
+    groups[4].append(replace(one, rewards=(-99.0, 0.0, 0.0), episode=void))  # does not count
+    assert most_varied_groups(groups, fraction) == kept
 
 
 def test_only_algorithms_that_filter_groups_play_a_step_again():
