@@ -158,7 +158,7 @@ def train(task: Task, seed: int, run: Path, overrides: Sequence[str]) -> None:
 
 def table(name: str, task: Task, runs: dict[int, Path]) -> ResultTable:
     """Return a row for each seed, and for several seeds a row with the mean over seeds."""
-    rows, means = [], list[list[float]]()
+    rows, means = list[list[str]](), list[list[float]]()
     for seed, run in runs.items():
         found = results(run, task.metric)
         means.append([found[one].mean for one in EVALUATIONS])
