@@ -106,7 +106,7 @@ class Shell:
         no_settings = {"bash": "--norc", "zsh": "-f", "fish": "--private"}[self.name]
         done = subprocess.run(
             [self.name, no_settings, "-c", script], cwd=self.folder, env=self.env,
-            capture_output=True, text=True, check=True, timeout=60,
+            capture_output=True, text=True, check=True, timeout=180,
         )  # fmt: skip
         return done.stdout.splitlines()
 
