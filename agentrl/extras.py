@@ -20,6 +20,7 @@ GET_FLASH = (
     "pip install --no-build-isolation 'agentrl-screens[flash]', which compiles it against the "
     "installed torch, or use model.attention=auto"
 )
+GET_GGUF = "pip install 'agentrl-screens[train,gguf]'"
 GET_REMOTE = "pip install 'agentrl-screens[remote]'"
 GET_SGLANG = "pip install sglang, or set the address of a server: rollout.engine_kwargs={url: ...}"
 GET_DATA = "pip install 'agentrl-screens[data]'"
@@ -35,6 +36,7 @@ NO_8BIT = f"optim.moments=8bit needs bitsandbytes, which is not installed; run: 
 NO_FLASH = (
     f"model.attention=flash_attention_2 needs flash-attn, which is not installed; run: {GET_FLASH}"
 )
+NO_GGUF = f"reading GGUF files needs gguf, which is not installed; run: {GET_GGUF}"
 NO_OCR = (
     f"reading arbitrary text on a screen needs RapidOCR, which is not installed; run: {GET_OCR}"
 )
@@ -48,6 +50,7 @@ _EXTRAS = {
     "datasets": "data",
     "fastapi": "page",
     "flash_attn": "flash",
+    "gguf": "gguf",
     "httpx2": "remote",
     "math_verify": "math",
     "matplotlib": "plot",

@@ -9,8 +9,8 @@ from agentrl.cli.command_completion import complete_run, complete_setting
 MODEL = Annotated[
     str,
     typer.Argument(
-        help="Folder of a run or a model, a Hugging Face id, or the URL of a chat completions "
-        "server, such as http://HOST:PORT/v1.",
+        help="Folder of a run or a model, a GGUF file, a Hugging Face id, or the URL of a chat "
+        "completions server, such as http://HOST:PORT/v1.",
         autocompletion=complete_run,
     ),
 ]

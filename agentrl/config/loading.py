@@ -169,7 +169,7 @@ def with_absolute_paths(config: Config) -> Config:
     folders = [absolute(folder) for folder in config.run.search_path]
     sections: dict[str, Any] = {}
     sections["run"] = replace(config.run, dir=absolute(config.run.dir), search_path=folders)
-    if config.model.path != "tiny" and path_of(config.model.path, "model.path").is_dir():
+    if config.model.path != "tiny" and path_of(config.model.path, "model.path").exists():
         sections["model"] = replace(config.model, path=absolute(config.model.path))
     sections["algorithm"] = config.algorithm.with_absolute_paths(
         lambda path: absolute(path) if Path(path).expanduser().exists() else path

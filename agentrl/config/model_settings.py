@@ -48,7 +48,8 @@ class ModelConfig:
     """The policy's weights."""
 
     path: str = "tiny"
-    """`tiny` (built from the seed), a local folder, or a Hugging Face id, which is downloaded."""
+    """`tiny` (built from the seed), a local folder, a GGUF file, which is converted once, or a
+    Hugging Face id, which is downloaded."""
     adapter: str = "auto"
     """The adapter for the model's family: `auto` chooses it by the model's config.json; otherwise a
     name from `agentrl list model`, `module:Class` or `path/file.py:Class`."""

@@ -12,6 +12,7 @@ from agentrl import extras
 from agentrl.config import RewardConfig
 from agentrl.data.reward_inputs import CHATML, MissingInfo, QueryFormat
 from agentrl.errors import ConfigError, RewardError
+from agentrl.policies.models.model_source import local_folder
 from agentrl.policies.open_encoder import open_encoder
 from agentrl.replay import RecordedEpisode
 from agentrl.rollout.rewards.scoring import RewardFunctions
@@ -62,8 +63,8 @@ def chat_format_of(run: Path) -> QueryFormat:
     if not file.is_file() or extras.missing_for_models("local")[0]:
         return CHATML
     model = configuration.load(file).model
-    folder = start if start.is_dir() else Path(model.path)
     try:
+        folder = start if start.is_dir() else local_folder(model)
         return open_encoder(model, folder).query_format if folder.is_dir() else CHATML
     except ConfigError as error:
         log.warning("reward functions receive prompts in ChatML format: %s", error)

@@ -7,8 +7,7 @@ from pathlib import Path
 from agentrl import event_loop
 from agentrl.config import Config, ModelConfig
 from agentrl.errors import ConfigError
-from agentrl.files import path_of
-from agentrl.policies.models.model_source import is_on_hub, resolve_model
+from agentrl.policies.models.model_source import is_on_hub, local_folder, resolve_model
 from agentrl.policies.open_engine import engine_class, served_model_name
 from agentrl.rollout.rollout_plan import RolloutPlan, plan_rollouts
 from agentrl.runs.run_folder import RunFolder
@@ -77,7 +76,7 @@ class ChosenPolicy:
         model = plan.settings.model
         # A Hub model is compared with its checkpoint once it has been downloaded.
         if self.checkpoint is not None and model.path != "tiny" and not is_on_hub(model):
-            start = path_of(model.path, "model.path")
+            start = local_folder(model)
             checkpoint_store.check(self.checkpoint, start, model.lora)
         if not self.is_served:
             return plan

@@ -14,6 +14,7 @@ from agentrl.config import Config, EndpointConfig, EnvConfig, ModelConfig, Rollo
 from agentrl.env_registry import find_env, registered_envs
 from agentrl.errors import ConfigError
 from agentrl.files import StrPath, path_of
+from agentrl.policies.models.gguf_conversion import is_gguf
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_record import model_config
 from agentrl.policies.models.model_source import check_model, find_config
@@ -86,9 +87,9 @@ def open_target(
         source: a run's folder, a YAML file, a packaged configuration, an environment as in
             `env.id`, or a configuration itself.
         overrides: `key=value` settings.
-        may_be_model: also accept a model's folder or id on the Hugging Face Hub. A model's images
-            have the size that it was trained with, if known, and its engine is vLLM if installed,
-            without Ray.
+        may_be_model: also accept a model's folder, GGUF file or id on the Hugging Face Hub. A
+            model's images have the size that it was trained with, if known, and its engine is vLLM
+            if installed, without Ray.
 
     Raises:
         ConfigError: the source is none of these, or an override is wrong.
@@ -119,8 +120,8 @@ def open_model_target(text: str, overrides: Sequence[str] = ()) -> Target:
     """Resolve a model that answers without an environment.
 
     Args:
-        text: a run's folder, a model's folder, an id on the Hugging Face Hub, `tiny`, or the URL of
-            a chat completions server.
+        text: a run's folder, a model's folder or GGUF file, an id on the Hugging Face Hub, `tiny`,
+            or the URL of a chat completions server.
         overrides: `key=value` settings. Without `model.dtype`, a model that does not come from a
             run is loaded in the precision of its files.
 
@@ -201,6 +202,8 @@ def _check_env(text: str, id: str, *, may_be_model: bool) -> None:
 
 
 def _is_model(text: str) -> bool:
+    if is_gguf(text):
+        return True
     folder = Path(text)
     if (folder / "config.json").is_file() and not (folder / "config.yaml").is_file():
         return True
@@ -219,8 +222,10 @@ def _model_to_play(text: str) -> Config:
 
 
 def _check_model_exists(text: str) -> None:
+    if text == "tiny" or is_gguf(text):
+        return
     is_in_folder = "/" not in text or Path(text).parent.is_dir()
-    if text != "tiny" and is_in_folder and not path_of(text, "model").is_dir():
+    if is_in_folder and not path_of(text, "model").is_dir():
         hint = did_you_mean(text, [*known_runs(), *_known_models()]) or (
             ". `agentrl runs` lists runs; a model may also be an id on the Hugging Face Hub, such "
             "as Qwen/Qwen2.5-VL-3B-Instruct, or the URL of a server"

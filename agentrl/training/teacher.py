@@ -17,6 +17,7 @@ from agentrl.policies.models.model_source import (
     check_model,
     check_policy,
     is_on_hub,
+    local_folder,
     resolve_model,
     tokenizer_folder,
 )
@@ -86,7 +87,7 @@ def _known_folder(teacher: str, model: ModelConfig) -> Path | None:
         own = open_target(run).config.model
         if (run / "start").is_dir():
             return run / "start"
-        return None if is_on_hub(own) else path_of(own.path, "model.path")
+        return None if is_on_hub(own) else local_folder(own)
     folder = path_of(teacher, _SETTING)
     if (folder / "config.yaml").is_file():
         run_folder = RunFolder.existing(folder)
@@ -109,7 +110,7 @@ def _known_folder(teacher: str, model: ModelConfig) -> Path | None:
     except ConfigError as error:
         reason = str(error).removeprefix(f"model.path={own.path}: ")
         raise ConfigError(f"{_SETTING}={teacher}: {reason}") from error
-    return None if is_on_hub(own) else folder
+    return None if is_on_hub(own) else local_folder(own)
 
 
 def _run_of_checkpoint(teacher: str) -> Path | None:

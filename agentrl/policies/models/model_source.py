@@ -1,4 +1,4 @@
-"""Resolve `model.path`, which is `tiny`, a local folder, or an id on the Hugging Face Hub."""
+"""Resolve `model.path`: `tiny`, a local folder, a GGUF file, or an id on the Hugging Face Hub."""
 
 import os
 import re
@@ -14,6 +14,7 @@ from agentrl.errors import ConfigError
 from agentrl.extension_points import CHAT, MODEL
 from agentrl.files import move_into_place, naming, path_of
 from agentrl.policies import tiny_model
+from agentrl.policies.models.gguf_conversion import converted_folder, is_gguf
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_loading import SCORE, adapter_for, check_weights, family_of
 from agentrl.policies.models.stored_weights import open_files
@@ -27,8 +28,9 @@ def check_model(model: ModelConfig) -> None:
     """Validate the model settings without contacting the hub or building a model.
 
     Raises:
-        ConfigError: the folder does not exist, has no model or has broken weights; the sizes of a
-            tiny model do not fit each other; or the adapter or the chat format does not exist.
+        ConfigError: the folder or file does not exist, has no model or has broken weights; the
+            sizes of a tiny model do not fit each other; or the adapter or the chat format does not
+            exist.
     """
     if model.adapter != "auto":
         MODEL.resolve(model.adapter)
@@ -37,12 +39,25 @@ def check_model(model: ModelConfig) -> None:
     if model.path == "tiny":
         tiny_model.parse_sizes(model.tiny)
         return
-    folder = path_of(model.path, "model.path")
+    folder = local_folder(model)
     if folder.is_dir():
         adapter_for(folder, model.adapter)
         check_weights(folder)
     elif not _HUB_ID.fullmatch(model.path) or Path(model.path).parent.is_dir():
         raise ConfigError(f"model.path={model.path}: no such folder")
+
+
+def local_folder(model: ModelConfig) -> Path:
+    """Return the folder of a local model, converting a GGUF file if necessary.
+
+    For `tiny` and a Hub id, it is a folder of that name, which does not exist.
+
+    Raises:
+        ConfigError: the path cannot be used, or the GGUF file cannot be converted.
+    """
+    if is_gguf(model.path):
+        return converted_folder(model.path)
+    return path_of(model.path, "model.path")
 
 
 def attention_heads(model: ModelConfig) -> int | None:
@@ -51,7 +66,7 @@ def attention_heads(model: ModelConfig) -> int | None:
         return tiny_model.parse_sizes(model.tiny).heads
     if is_on_hub(model):
         return None
-    config = read_json(path_of(model.path, "model.path") / "config.json")
+    config = read_json(local_folder(model) / "config.json")
     text = config.get("text_config")
     heads = (text if isinstance(text, dict) else config).get("num_attention_heads")
     return heads if isinstance(heads, int) else None
@@ -66,14 +81,14 @@ def model_origin(model: ModelConfig) -> tuple[str, dict[str, Any]]:
 
 def check_policy(model: ModelConfig) -> None:
     """Check that a model can generate replies. Call `check_model` first."""
-    folder = None if model.path == "tiny" else path_of(model.path, "model.path")
+    folder = None if model.path == "tiny" else local_folder(model)
     if folder is not None and any(folder.glob("*.safetensors")) and SCORE in open_files(folder):
         raise ConfigError(f"model.path={folder} is a reward model, which cannot generate replies")
 
 
 def is_on_hub(model: ModelConfig) -> bool:
-    """Return whether a model is neither `tiny` nor a local folder. Call `check_model` first."""
-    return model.path != "tiny" and not path_of(model.path, "model.path").is_dir()
+    """Return whether a model is neither `tiny` nor local. Call `check_model` first."""
+    return model.path != "tiny" and not local_folder(model).is_dir()
 
 
 def find_config(model: ModelConfig) -> Path:
@@ -84,7 +99,7 @@ def find_config(model: ModelConfig) -> Path:
             be reached, or `model.adapter` does not exist.
     """
     if not is_on_hub(model):
-        return path_of(model.path, "model.path")
+        return local_folder(model)
     from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
 
     with _hub_errors(model.path):
@@ -101,7 +116,8 @@ def resolve_model(model: ModelConfig, seed: int, tiny_folder: Path) -> Path:
     """Find, download or build the configured model.
 
     Args:
-        model: `tiny` is built from the seed; a Hugging Face id is downloaded.
+        model: `tiny` is built from the seed; a Hugging Face id is downloaded; a GGUF file is
+            converted.
         seed: seed of the tiny model's weights.
         tiny_folder: where to build a tiny model, atomically, unless the folder exists.
 
@@ -118,7 +134,7 @@ def resolve_model(model: ModelConfig, seed: int, tiny_folder: Path) -> Path:
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
         return tiny_folder
-    folder = path_of(model.path, "model.path")
+    folder = local_folder(model)
     if folder.is_dir():
         return folder
     from huggingface_hub import snapshot_download
@@ -135,7 +151,7 @@ def tokenizer_folder(model: ModelConfig, tiny_folder: Path) -> Path:
     Call `check_model` first.
     """
     if model.path != "tiny":
-        return path_of(model.path, "model.path")
+        return local_folder(model)
     return tiny_model.write_tokenizer(tiny_folder, **model.tiny)
 
 

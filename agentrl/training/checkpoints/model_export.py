@@ -10,6 +10,7 @@ from torch import Tensor
 from agentrl.config import LoraConfig, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_on_meta
+from agentrl.policies.models.gguf_conversion import is_gguf
 from agentrl.policies.models.model_record import record_image_sizes
 from agentrl.policies.models.model_source import resolve_model
 from agentrl.policies.models.stored_weights import open_model
@@ -112,7 +113,7 @@ def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelCo
                 "this run has changed more than its adapters: its warm start was merged into the "
                 "base weights (warm_start.cache). Leave out --adapter"
             )
-    base = str(source.absolute()) if model.path == "tiny" else model.path
+    base = str(source.absolute()) if model.path == "tiny" or is_gguf(model.path) else model.path
     lora_adapters.write(folder, policy.adapters(), model.lora, base)
 
 

@@ -22,6 +22,7 @@ from agentrl.config import (
 from agentrl.errors import AgentRLError
 from agentrl.extension_points import DIALECT
 from agentrl.policies.models.model_record import extend_record, model_record
+from agentrl.policies.models.model_source import local_folder
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.prompt_messages import instructions_for
 from agentrl.rollout.environments.resolved_env import ResolvedEnv
@@ -92,7 +93,7 @@ def _files_digest(env: ResolvedEnv, model: ModelConfig, warm: WarmStartConfig) -
     foreign = {one for one in modules if not one.startswith("agentrl.")}
     files = {user_code.import_module(one).__file__ for one in foreign}
     folders = {Path(file).parent for file in files if file}
-    folders.add(Path(model.path).expanduser())
+    folders.add(local_folder(model))
     digest = hashlib.sha256()
     beside = sorted(f for folder in folders for f in folder.glob("*") if f.is_file())
     for file in (*beside, *_named_files(env.settings.kwargs)):

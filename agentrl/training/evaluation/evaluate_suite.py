@@ -15,7 +15,8 @@ from agentrl.config import RewardConfig
 from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SUITE
-from agentrl.files import lock_folder, path_of, write_json
+from agentrl.files import lock_folder, write_json
+from agentrl.policies.models.model_source import local_folder
 from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
 from agentrl.rollout.rollout_plan import PlayTask
 from agentrl.runs.file_reading import load_json
@@ -297,7 +298,7 @@ def _stamps(jobs: Sequence[_TaskJob]) -> dict[str, str]:
         if one.model in stamps or not policy.needs_model:
             stamps.setdefault(one.model, "")
             continue
-        folders = [path_of(plan.settings.model.path, "model.path")]
+        folders = [local_folder(plan.settings.model)]
         folders += [policy.checkpoint] if policy.checkpoint else []
         # Use size and modification time, because hashing a 7B model's weights would take minutes.
         files = sorted(file for folder in folders for file in folder.glob("*") if file.is_file())

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config import Config, ModelConfig, RolloutConfig, RunConfig
-from agentrl.files import path_of
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.encode_messages import encode_prompt
 from agentrl.policies.configured_image_size import open_scaler
 from agentrl.policies.engines.chat_completions_format import Part, encode_message
 from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine, check_reply
-from agentrl.policies.models.model_source import model_origin
+from agentrl.policies.models.model_source import local_folder, model_origin
 from agentrl.policies.open_encoder import open_encoder
 from agentrl.policies.open_engine import open_engine
 from agentrl.rollout.rollout_plan import RolloutPlan
@@ -47,7 +46,7 @@ class InferenceTarget:
         model, rollout = self.plan.settings.model, self.plan.settings.rollout
         if self.policy.is_served:
             return {"server": asdict(rollout.endpoint), "max_pixels": model.max_pixels}
-        path = self.policy.checkpoint or path_of(model.path, "model.path")
+        path = self.policy.checkpoint or local_folder(model)
         read = {**asdict(model), "path": str(path.absolute()) if path.exists() else model.path}
         for name in ("attention", "freeze_vision", "lora"):  # for training
             del read[name]

@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config import ModelConfig
-from agentrl.files import path_of
 from agentrl.policies.models.model_adapter import read_json
-from agentrl.policies.models.model_source import find_config, is_on_hub, tokenizer_folder
+from agentrl.policies.models.model_source import (
+    find_config,
+    is_on_hub,
+    local_folder,
+    tokenizer_folder,
+)
 
 _KNOWN = Path(__file__).parents[2] / "configs" / "models"
 """Folder with the configurations of well-known models, which need not be downloaded."""
@@ -41,7 +45,7 @@ def config_folder(model: ModelConfig, folder: Path) -> Path:
         folder.mkdir()
         shutil.copy(known, folder / "config.json")
     else:
-        source = find_config(model) if is_on_hub(model) else path_of(model.path, "model.path")
+        source = find_config(model) if is_on_hub(model) else local_folder(model)
         read_json(source / "config.json")
         folder.mkdir()
         for file in source.iterdir():

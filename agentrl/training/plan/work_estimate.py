@@ -16,7 +16,7 @@ from agentrl.config import (
     WarmStartConfig,
 )
 from agentrl.devices.device_sources import num_virtual
-from agentrl.files import path_of
+from agentrl.policies.models.model_source import local_folder
 from agentrl.policies.open_engine import engine_class
 from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.rollout_plan import RolloutPlan, baseline_players
@@ -144,7 +144,7 @@ def _num_virtual(devices: DevicesConfig) -> int | None:
 
 def _has_warm_start(model: ModelConfig, warm: WarmStartConfig, environment: EnvConfig) -> bool:
     return model.path != "tiny" and warm_start_cache.has_warm_start(
-        path_of(model.path, "model.path"), warm, environment.id
+        local_folder(model), warm, environment.id
     )
 
 
