@@ -35,7 +35,8 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         keys: the columns that hold the `problem`, `answer`, `images`, `options`, `messages` or
             `system` message, if they have other names; None if all have these names.
         template: Jinja2 template of the question, with the row's columns, `problem` (also named
-            `content` and `prompt`) and `images`; or a file that ends in .jinja.
+            `content` and `prompt`) and `images`; or a file that ends in .jinja. Generated
+            questions have only `problem`.
         image_root: the folder with the pictures; None for the data file's own folder.
         on_bad: `refuse` a data set with a bad row, or `skip` bad rows.
         on_long: `refuse` a data set with a prompt that leaves no room for a reply within

@@ -4,13 +4,14 @@ import inspect
 import json
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from agentrl.data.open_table import Selection, find_local, open_table, split_in
-from agentrl.data.prompt_templates import find_template
-from agentrl.data.question import QuestionSource
+from agentrl.data.prompt_templates import compile_template, find_template
+from agentrl.data.question import Question, QuestionSource
 from agentrl.data.question_dataset import Dataset
 from agentrl.envs.qa.arithmetic import Arithmetic
 from agentrl.envs.qa.counting import Counting
@@ -18,6 +19,7 @@ from agentrl.envs.qa.geometry import Geometry
 from agentrl.envs.qa.question_split import SPLITS
 from agentrl.errors import ConfigError
 from agentrl.text.name_suggestions import did_you_mean
+from agentrl.types import IMAGE
 
 DRAWN: Mapping[str, Callable[..., QuestionSource]] = {
     "counting": Counting,
@@ -39,6 +41,8 @@ _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "max_rows": ("a positive integer", (int,)),
     "shuffle": ("a non-negative integer, or null", (int,)),
 }
+_SHOWN = ("problem", "content", "prompt")
+"""Names of the question's text in templates, as for rows of data sets."""
 _OF_ROWS = {"on_bad": "refuse", "shuffle": 0, "skip_rows": []}
 """Defaults of settings that apply to data sets only, not to generated questions."""
 _opening = threading.Lock()
@@ -110,11 +114,12 @@ def _drawn(data: str, settings: Mapping[str, Any]) -> QuestionSource:
         given["streaming"] = True
     if given.get("hold_out") == 0 and "hold_out" not in taken:
         del given["hold_out"]
+    template = _template_text(given.pop("template", None))
     for name, value in given.items():
         if name not in taken:
             raise ConfigError(
                 f"{name}={value!r}: {data} generates its questions and accepts only "
-                f"{', '.join(taken)}; remove {name}"
+                f"{', '.join(taken)}, template; remove {name}"
             )
     if settings["grade"] == "choice":
         raise ConfigError(
@@ -123,9 +128,33 @@ def _drawn(data: str, settings: Mapping[str, Any]) -> QuestionSource:
     if given.get("hold_out") and "split" not in given:
         raise ConfigError(_no_share(given["hold_out"], None))
     try:
-        return DRAWN[data](**given)
+        source = DRAWN[data](**given)
     except ValueError as error:
         raise ConfigError(f"{error}") from None
+    return source if template is None else _Templated(source, template)
+
+
+class _Templated:
+    """Generated questions whose text is rendered by a template, which makes them complete."""
+
+    def __init__(self, source: QuestionSource, template: str) -> None:
+        self._source, self._key = source, f"template={template!r:.80}"
+        self._render = compile_template(template, self._key, _SHOWN)
+        self.question(0)
+
+    def question(self, seed: int) -> Question:
+        found = self._source.question(seed)
+        text = self._render(**dict.fromkeys(_SHOWN, found.problem))
+        if text.count(IMAGE) != found.problem.count(IMAGE):
+            raise ConfigError(f"{self._key}: must show {IMAGE} as often as the question does")
+        return replace(found, problem=text, system="")
+
+
+def _template_text(template: str | None) -> str | None:
+    """Return the text of a template, which may be in a file."""
+    if template is None or not template.endswith(".jinja"):
+        return template
+    return find_template(template, "template").read_text("utf-8")
 
 
 def _no_share(hold_out: float, split: str | None) -> str:
@@ -145,9 +174,6 @@ def _read(data: str, settings: str, place: str) -> QuestionSource:
         if not 0 < hold_out < 1 or split not in SPLITS:
             raise ConfigError(_no_share(hold_out, split))
         part, split = (split, hold_out), None
-    template = chosen["template"]
-    if template is not None and template.endswith(".jinja"):
-        template = find_template(template, "template").read_text("utf-8")
     root = chosen["image_root"]
     if root is not None and not Path(root).expanduser().is_dir():
         raise ConfigError(f"image_root={root}: this folder does not exist")
@@ -164,7 +190,7 @@ def _read(data: str, settings: str, place: str) -> QuestionSource:
         ),
         data,
         keys=chosen["keys"],
-        template=template,
+        template=_template_text(chosen["template"]),
         image_root=None if root is None else Path(root).expanduser(),
         on_bad=chosen["on_bad"],
         shuffle=chosen["shuffle"],

@@ -198,6 +198,14 @@ def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
             {"data": "counting", "shuffle": 1},
             "shuffle=1: counting generates its questions.* remove shuffle",
         ),
+        (
+            {"data": "arithmetic", "template": "{{ term }} ="},
+            r"template='{{ term }} =': unknown variable 'term'.* can use problem, content, prompt",
+        ),
+        (
+            {"data": "counting", "template": "How many shapes?"},
+            "template='How many shapes.': must show <image> as often as the question does",
+        ),
         ({"data": "arithmetic", "shuffle": None}, "shuffle=None: arithmetic generates"),
         ({"data": "geometry", "on_bad": "skip"}, "on_bad='skip': geometry generates its questions"),
         ({"data": "counting", "grade": "choice"}, "the questions of counting have no options"),
@@ -223,6 +231,22 @@ def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
 def test_invalid_arguments_are_rejected_before_any_episode(kwargs, words):
     with pytest.raises(ConfigError, match=words):
         resolve_env(EnvConfig(id="QA-v0", kwargs=kwargs)).check_arguments()
+
+
+def test_a_template_renders_generated_questions_as_complete_prompts(tmp_path):
+    plain = made(data="arithmetic", split="eval")
+    text = "1 + 1 = 2\n{{ problem[8:-1] }} ="
+    (tmp_path / "sum.jinja").write_text(text)
+    for template in (text, str(tmp_path / "sum.jinja")):
+        env = made(data="arithmetic", split="eval", template=template)
+        for seed in range(5):
+            _, before = plain.reset(seed=seed)
+            shown, info = env.reset(seed=seed)
+            assert shown["text"] == f"1 + 1 = 2\n{before['facts']['term']} ="
+            assert info["accepted"] == before["accepted"]
+            assert info["system"] == ""  # no instructions are added, as for rows of data sets
+    shown, _ = made(data="counting", template="{{ problem }} Now.").reset(seed=0)
+    assert shown["text"].endswith("? Now.")
 
 
 @pytest.mark.parametrize(
