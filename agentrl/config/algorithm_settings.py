@@ -84,6 +84,33 @@ class KLConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class EntropyControlConfig:
+    """Adaptation of `algorithm.entropy_coefficient` to a target entropy (arXiv:2505.22312)."""
+
+    target: PositiveFloat | None = None
+    """Target entropy in nats per token; None keeps the coefficient constant. After each step at or
+    below the target, the coefficient rises by `step`, otherwise it falls; while the entropy is
+    above the target, there is no bonus."""
+    step: PositiveFloat = 0.005
+    """Change of the coefficient per training step."""
+    max: PositiveFloat = 1.0
+    """Largest coefficient."""
+
+    def validate_for_training(self, coefficient: float) -> None:
+        """Raise `ConfigError` if settings have no effect or contradict each other."""
+        if self.target is None and self != EntropyControlConfig():
+            raise ConfigError(
+                f"algorithm.entropy_control.step={self.step:g}, max={self.max:g}: have no effect "
+                "without algorithm.entropy_control.target; set it, or remove them"
+            )
+        if self.target is not None and coefficient > self.max:
+            raise ConfigError(
+                f"algorithm.entropy_coefficient={coefficient:g}: must not be above "
+                f"algorithm.entropy_control.max={self.max:g}"
+            )
+
+
+@dataclass(slots=True, kw_only=True)
 class GroupFilterConfig:
     """Filters for groups of episodes; filtered groups are replaced with groups of other seeds."""
 
@@ -197,7 +224,8 @@ class AlgorithmConfig:
     episode can sample."""
     kl: KLConfig = field(default_factory=KLConfig)
     entropy_coefficient: NonNegativeFloat = 0.0
-    """Weight of the entropy bonus in the loss."""
+    """Weight of the entropy bonus in the loss; with `entropy_control.target`, its initial value."""
+    entropy_control: EntropyControlConfig = field(default_factory=EntropyControlConfig)
     sampling: GroupFilterConfig = field(default_factory=GroupFilterConfig)
     overlong: OverlongConfig = field(default_factory=OverlongConfig)
     importance_correction: ImportanceConfig = field(default_factory=ImportanceConfig)
@@ -208,6 +236,11 @@ class AlgorithmConfig:
     """Passes over a step's samples."""
     minibatch: BatchSize | None = None
     """Samples with nonzero advantage per optimizer step; None takes a single step per pass."""
+
+    @property
+    def has_entropy_bonus(self) -> bool:
+        """True if a step may have an entropy bonus."""
+        return self.entropy_coefficient > 0 or self.entropy_control.target is not None
 
     def with_absolute_paths(self, absolute: Callable[[str], str]) -> Self:
         """Return the settings with absolute paths.
@@ -225,5 +258,6 @@ class AlgorithmConfig:
     def validate_for_training(self) -> None:
         """Raise `ConfigError` if settings have no effect or contradict each other."""
         self.kl.validate_for_training(type(self)(name=self.name).kl)
+        self.entropy_control.validate_for_training(self.entropy_coefficient)
         self.sampling.validate_for_training()
         self.importance_correction.validate_for_training()

@@ -29,6 +29,10 @@ class ResumeState:
     """Number of steps on a data set skipped because the loss or gradient was not finite."""
     kl_coefficient: float | None = None
     """The adapted KL coefficient; None without `algorithm.kl.target`."""
+    entropy_coefficient: float | None = None
+    """The adapted entropy coefficient; None without `algorithm.entropy_control.target`."""
+    entropy: float | None = None
+    """The latest step's entropy in nats per token; None like `entropy_coefficient`."""
     audit: list[list[int]] = field(default_factory=list)
     """Counts of the running reward audit; see `RunningAudit`."""
     restarts: list[dict[str, Any]] = field(default_factory=list)

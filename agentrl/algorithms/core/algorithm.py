@@ -195,7 +195,7 @@ class Algorithm(ABC):
             all_tokens=own.all_tokens
             or self.policy_loss.all_tokens
             or config.kl.add_to == "loss"
-            or config.entropy_coefficient > 0,
+            or config.has_entropy_bonus,
         )
 
 

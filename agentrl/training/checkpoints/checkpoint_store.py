@@ -189,7 +189,7 @@ def _trainer_state(folder: Path) -> dict[str, Any]:
         raise _unusable(folder, "has no step")
     if step != step_of(folder):
         raise _unusable(folder, f"has step {step}, but its folder has step {step_of(folder)}")
-    for name in ("best", "kl_coefficient"):
+    for name in ("best", "kl_coefficient", "entropy_coefficient", "entropy"):
         if not isinstance(trainer.get(name), int | float | None):
             raise _unusable(folder, f"{name}={trainer[name]!r} is not a number")
     return trainer

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import torch
@@ -42,6 +43,13 @@ _log = logging.getLogger(__name__)
 
 _CLOSE_S = 10.0
 """Seconds to wait for a state to be written when the learner is closed."""
+
+
+class LossCoefficients(NamedTuple):
+    """Weights of a step's penalty and bonus in the loss."""
+
+    kl: float
+    entropy: float
 
 
 class Learner:
@@ -147,6 +155,7 @@ class Learner:
         step: int | None = None,
         *,
         kl_coefficient: float | None = None,
+        entropy_coefficient: float | None = None,
     ) -> dict[str, float]:
         """Train on one step's samples: `algorithm.epochs` passes of one or more optimizer steps.
 
@@ -160,6 +169,7 @@ class Learner:
             samples: the step's samples; the same on every rank.
             step: seeds the shuffle; None uses the number of updates so far.
             kl_coefficient: overrides the configured coefficient if it is adapted.
+            entropy_coefficient: overrides the configured coefficient if it is adapted.
 
         Returns:
             loss, grad_norm, lr: means over the optimizer steps. clip_share, entropy (nats),
@@ -170,8 +180,9 @@ class Learner:
             the implicit reward model, if any. mismatch_*: see `measure_mismatch`. tokens: number
             of sampled tokens; tokens_computed: number of computed tokens per pass.
             optimizer_steps: steps of the policy; skipped: skipped steps of all models.
-            kl_coefficient if there is a KL term, version, seconds; peak_memory_gb: peak memory of
-            tensors on the first rank's accelerator, if any, in units of 10^9 bytes.
+            kl_coefficient if there is a KL term, entropy_coefficient if there may be a bonus,
+            version, seconds; peak_memory_gb: peak memory of tensors on the first rank's
+            accelerator, if any, in units of 10^9 bytes.
 
         Raises:
             LearnerError: a model's loss or gradient was not finite in `MAX_SKIPS` consecutive
@@ -181,20 +192,27 @@ class Learner:
         settings = self._algorithm.config
         accelerators.reset_peak_memory()
         self._models.prepare_rl()
-        coefficient = settings.kl.coefficient if kl_coefficient is None else kl_coefficient
+        coefficients = LossCoefficients(
+            kl=settings.kl.coefficient if kl_coefficient is None else kl_coefficient,
+            entropy=(
+                settings.entropy_coefficient if entropy_coefficient is None else entropy_coefficient
+            ),
+        )
         metrics = MetricAccumulator(self._rank)
         orders = self._shuffled(samples, self.version if step is None else step)
         compared = {}
         # Compare first, because learner and engine weights differ after an optimizer step.
         if self._settings.train.compare_engine:
             compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
-        self._take_steps(samples, orders, metrics, coefficient)
+        self._take_steps(samples, orders, metrics, coefficients)
         self.version += 1
         result = compared | metrics.means() | {"version": float(self.version)}
         result["tokens"] = float(sum(sample.num_sampled for sample in samples))
         result["tokens_computed"] = result.pop("count") / settings.epochs
         if settings.kl.add_to != "none":
-            result["kl_coefficient"] = coefficient
+            result["kl_coefficient"] = coefficients.kl
+        if settings.has_entropy_bonus:
+            result["entropy_coefficient"] = coefficients.entropy
         if (peak := accelerators.peak_memory()) is not None:
             result["peak_memory_gb"] = peak / 1e9
         # An engine on the same device may need the memory that torch would keep cached.
@@ -227,7 +245,7 @@ class Learner:
         samples: Sequence[TrainingSample],
         orders: Sequence[Tensor],
         metrics: MetricAccumulator,
-        kl_coefficient: float,
+        coefficients: LossCoefficients,
     ) -> None:
         """Take all models' optimizer steps, in one pass over the samples for each order."""
         settings, implicit = self._algorithm.config, self._models.implicit_reward
@@ -258,7 +276,7 @@ class Learner:
                 # Until the critic has warmed up, its advantages are mostly its own errors.
                 if critic is None or self.version >= critic.warmup_steps:
                     chosen = [(samples[i], of_policy[i] * num_steps) for i in indices]
-                    is_skipped.append(not self._policy_step(chosen, metrics, kl_coefficient))
+                    is_skipped.append(not self._policy_step(chosen, metrics, coefficients))
         if is_skipped and all(is_skipped):
             self._models.skipped_updates += 1
 
@@ -266,7 +284,7 @@ class Learner:
         self,
         samples: Sequence[tuple[TrainingSample, float]],
         metrics: MetricAccumulator,
-        kl_coefficient: float,
+        coefficients: LossCoefficients,
     ) -> bool:
         """Take one optimizer step of the policy, if any sample has a gradient; False if skipped."""
         models = self._models
@@ -275,7 +293,7 @@ class Learner:
         if not samples:
             return True
         total = self._batcher.backward(
-            samples, lambda micro: self._token_losses(micro, metrics, kl_coefficient)
+            samples, lambda micro: self._token_losses(micro, metrics, coefficients)
         )
         # Decay follows training steps, not counting skipped ones.
         updates = self.version - models.skipped_updates
@@ -288,12 +306,12 @@ class Learner:
         self,
         micro: MicroBatch[TrainingSample],
         metrics: MetricAccumulator,
-        kl_coefficient: float,
+        coefficients: LossCoefficients,
     ) -> Tensor:
         """Return the loss of every sampled token, [N]."""
         settings, batch = self._algorithm.config, micro.batch
         targets = token_targets(micro.samples, self._rank.device)
-        needs_entropy = settings.entropy_coefficient > 0
+        needs_entropy = settings.has_entropy_bonus
         logprobs, entropy, _ = self._policy.module(
             batch, self._settings.rollout.temperature, needs_entropy
         )
@@ -321,9 +339,9 @@ class Learner:
             assert targets.reference_logprobs is not None, "the KL penalty needs a reference"
             values["kl"] = ESTIMATES[settings.kl.estimator](logprobs, targets.reference_logprobs)
             if settings.kl.add_to == "loss":
-                loss = loss + kl_coefficient * values["kl"]
+                loss = loss + coefficients.kl * values["kl"]
         if needs_entropy:
-            loss = loss - settings.entropy_coefficient * entropy
+            loss = loss - coefficients.entropy * entropy
         with torch.no_grad():
             # The tokens were sampled by the engine, so this estimates KL(engine | learner).
             values["approx_kl"] = k3(batch.logprobs, logprobs)

@@ -75,6 +75,7 @@ METRICS: tuple[MetricDescription, ...] = (
         ("learner/mismatch_tokens", "count", "tokens compared to measure the mismatch"),
         ("learner/kl", "nats per token", "KL divergence to the reference model (`algorithm.kl`)"),
         ("learner/kl_coefficient", "", "weight of the KL penalty"),
+        ("learner/entropy_coefficient", "", "weight of the entropy bonus"),
         ("learner/correction", "", "mean importance weight (`algorithm.importance_correction`)"),
         ("learner/value_loss", "", "loss of the critic"),
         ("learner/value_grad_norm", "", "norm of the critic's gradient before clipping"),

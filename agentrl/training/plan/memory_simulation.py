@@ -227,7 +227,7 @@ class MemorySimulation:
             scores = module(
                 batch,
                 settings.rollout.temperature,
-                settings.algorithm.config.entropy_coefficient > 0,
+                settings.algorithm.config.has_entropy_bonus,
             )
             loss = scores.logprobs.sum() + scores.entropy.sum()
             loss.backward()

@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from agentrl.algorithms.core.entropy_control import (
+    adapted_entropy_coefficient,
+    applied_entropy_coefficient,
+)
 from agentrl.algorithms.core.kl import adapt_coefficient
 from agentrl.errors import LearnerError, LearnerLost, boundary
 from agentrl.policies.open_encoder import open_encoder
@@ -192,9 +196,18 @@ class Trainer:
         await self._publisher.make_room()
         built = await asyncio.to_thread(self._build_samples, played, step)
         learned = await asyncio.to_thread(
-            self._learner.update, built.samples, step, kl_coefficient=self._kl_coefficient
+            self._learner.update,
+            built.samples,
+            step,
+            kl_coefficient=self._kl_coefficient,
+            entropy_coefficient=applied_entropy_coefficient(
+                self._entropy_coefficient,
+                self.state.entropy,
+                self._settings.algorithm.entropy_control,
+            ),
         )
         self._adapt_kl(learned)
+        self._adapt_entropy(learned)
         updated = time.perf_counter()
         self.state.step = step
         await self._publisher.publish(step)
@@ -251,6 +264,20 @@ class Trainer:
                 self._kl_coefficient, learned["kl"], settings.target, settings.horizon
             )
 
+    @property
+    def _entropy_coefficient(self) -> float:
+        own = self.state.entropy_coefficient
+        return self._settings.algorithm.entropy_coefficient if own is None else own
+
+    def _adapt_entropy(self, learned: Mapping[str, float]) -> None:
+        """Adapt the entropy coefficient to `algorithm.entropy_control.target`, if set."""
+        settings = self._settings.algorithm.entropy_control
+        if settings.target is not None and "entropy" in learned:
+            self.state.entropy = learned["entropy"]
+            self.state.entropy_coefficient = adapted_entropy_coefficient(
+                self._entropy_coefficient, learned["entropy"], settings
+            )
+
     async def _end_step(self) -> None:
         """Evaluate, save and prune if due."""
         if self._evaluations.is_due:
@@ -297,6 +324,8 @@ class Trainer:
         self._saved_step = kept["step"]
         self.state.step, self.state.best, self.state.warm = kept["step"], kept.get("best"), True
         self.state.kl_coefficient = kept.get("kl_coefficient")
+        self.state.entropy_coefficient = kept.get("entropy_coefficient")
+        self.state.entropy = kept.get("entropy")
         self._sampler.restore(kept.get("sampler", {}))
         # Earlier versions did not count tasks, but set some aside for each attempt of each step.
         set_aside = kept["step"] * self._algorithm.attempts * self._settings.rollout.groups
