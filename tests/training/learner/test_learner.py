@@ -151,6 +151,22 @@ def test_log_ratios_of_a_reply_are_bounded_after_their_mean_and_their_sum(
     assert metrics["clip_share"] == 1.0
 
 
+def test_an_adapted_entropy_coefficient_replaces_the_configured_one(
+    make_learner, config, model_adapter
+):
+    items = [sample(model_adapter, k) for k in range(2)]
+    fixed = configuration.resolve(config, ["algorithm.entropy_coefficient=0.3"])
+    adapted = configuration.resolve(config, ["algorithm.entropy_control.target=9"])
+    expected = make_learner(fixed).update(items)
+    found = make_learner(adapted).update(items, entropy_coefficient=0.3)
+    without = make_learner(adapted).update(items, entropy_coefficient=0.0)
+    for name in ("loss", "grad_norm", "entropy", "entropy_coefficient"):
+        assert found[name] == pytest.approx(expected[name])
+    assert without["entropy_coefficient"] == 0.0
+    bonus = without["loss"] - found["loss"]  # the same weights and tokens
+    assert bonus == pytest.approx(0.3 * found["entropy"], rel=1e-3)
+
+
 def test_mismatch_is_reported_if_all_advantages_are_zero(make_learner, config, model_adapter):
     learner = make_learner(config)
     before = learner.weights()
