@@ -59,7 +59,7 @@ def test_a_missing_distance_is_an_error():
         ("FrozenLake-v1", {"is_slippery": False}, 14, 1),
         ("FrozenLake-v1", {"is_slippery": False}, 5, 16),  # a hole
         ("CliffWalking-v1", {}, 36, 13),  # up, eleven times right, down
-        ("CliffWalking-v1", {}, 0, 15),
+        ("CliffWalking-v1", {}, 0, 14),  # eleven right, three down
         ("Taxi-v4", {}, 0, 2),  # passenger and goal are here: pick up, drop off
         # Four up, pick up, eight around the wall between the second and third column, drop off.
         ("Taxi-v4", {}, 401, 14),
