@@ -94,7 +94,9 @@ def test_killed_run_resumes_with_the_next_seeds(whole_run):
         played = {
             e.seed for e in replay.open(run).episodes() if (e.split, e.step) == ("train", step)
         }
-        assert played == set(env_seeds.training_seeds(config.seed, config.rollout, 1, step))
+        rollout = config.rollout
+        groups = range((step - 1) * rollout.groups, step * rollout.groups)
+        assert played == {env_seeds.training_seeds(config.seed, rollout, one) for one in groups}
 
 
 @pytest.mark.timeout(600)
