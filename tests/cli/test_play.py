@@ -103,7 +103,7 @@ def test_a_mistyped_policy_is_answered_with_all_that_there_are(monkeypatch, caps
     assert play(monkeypatch, "", "--policy", "humann") == 2
     assert capsys.readouterr().err == (
         "ConfigError: policy=humann: there is no such policy (did you mean 'human'?); choose one "
-        "of human, model, random, or give the folder of a run or a model\n"
+        "of human, model, noop, random, or give the folder of a run or a model\n"
     )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 
 from agentrl.actions.action_chunks import read_actions
+from agentrl.actions.players.noop_player import NOOP
 from agentrl.actions.players.player import scripted_reply
 from agentrl.check.environments.side_effects import FirstInstance
 from agentrl.check.finding import Finding, note, ok, wrong
@@ -333,11 +334,14 @@ def check_replies(config: EnvConfig) -> Finding:
 def space_and_replies(
     config: EnvConfig, rng: np.random.Generator
 ) -> "tuple[gymnasium.Space[Any], list[str]]":
-    """Return the action space and the first reply of each of the environment's players."""
+    """Return the action space and the first reply of each of the environment's players but `noop`.
+
+    The reply of `noop` need not contain an action.
+    """
     resolved = resolve_env(config)
     with open_env(config) as env:
         space, start = env.action_space, env.reset(seed=SEED)
-    players = [load_player(resolved, name) for name in resolved.players]
+    players = [load_player(resolved, name) for name in resolved.players if name != NOOP]
     return space, [scripted_reply(player, *start, rng) for player in players]
 
 
