@@ -74,7 +74,7 @@ def test_foreign_environments_get_hints_and_pass_once_these_are_followed(
     assert done.returncode == 0, done.stderr[-2000:]
     wrong = [line for line in done.stdout.splitlines() if " wrong " in line]
     hint = "old gym package; derive Corridor from gymnasium.Env, or wrap it in GymV26Compatibility"
-    assert "installed ale_py registers it: ale_py:ALE/Pong-v5" in wrong[0]
+    assert "If the installed ale_py registers it, use ale_py:ALE/Pong-v5" in wrong[0]
     assert hint in wrong[1]
     assert hint in wrong[2]
     assert {line.partition(" ")[0] for line in wrong} == {
