@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -474,6 +474,15 @@ class TokenSequence:
     def num_sampled(self) -> int:
         """N, the number of sampled tokens."""
         return len(self.sampled_positions)
+
+
+class TokenPredictions(NamedTuple):
+    """What a model predicts at the places of a sequence's N sampled tokens."""
+
+    logprobs: tuple[float, ...]
+    """[N], log-probabilities of the sampled tokens."""
+    most_probable: tuple[int, ...]
+    """[N], the most probable token at each place, after the tokens before it."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

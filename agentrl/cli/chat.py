@@ -48,6 +48,8 @@ def chat(
         # Loading may take minutes, during which the engine prints nothing.
         with _waiting(model, target.plan.settings.rollout.engine, served=target.policy.is_served):
             started = opened.enter_context(ModelThread(target, greedy=greedy))
+        if started.engine_check is not None:
+            _say(started.engine_check)
         if browser:
             _chat_in_browser(started, ChatHistory(system), model, port)
         else:

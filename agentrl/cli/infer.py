@@ -86,6 +86,8 @@ def infer(
             model, source, out, n=n, greedy=greedy, checkpoint=checkpoint,
             overrides=overrides or (), report=report,
         )  # fmt: skip
+    if found.engine_check is not None:
+        sys.stderr.write(f"{found.engine_check}\n")
     if as_json:
         counts = {"rows": found.rows, "recorded": found.recorded, "failed": found.failed}
         more = {"reply_tokens": found.reply_tokens, "seconds": round(found.seconds, 1)}

@@ -48,7 +48,7 @@ from agentrl.config.loading import (
 )
 from agentrl.config.model_settings import LoraConfig, ModelConfig
 from agentrl.config.reward_settings import RewardAuditConfig, RewardConfig
-from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
+from agentrl.config.rollout_settings import EndpointConfig, EngineCheckConfig, RolloutConfig
 from agentrl.config.task_settings import MixtureConfig, SamplerConfig
 from agentrl.config.training_settings import (
     OptimConfig,
@@ -68,6 +68,7 @@ __all__ = [
     "DeadlinesConfig",
     "DevicesConfig",
     "EndpointConfig",
+    "EngineCheckConfig",
     "EntropyControlConfig",
     "EnvConfig",
     "EvalConfig",

@@ -12,6 +12,7 @@ from agentrl.config.bounds import (
     MAX_EPISODES,
     EpisodeCount,
     NonNegativeInt,
+    PositiveFloat,
     PositiveInt,
     ProcessCount,
     Seconds,
@@ -107,6 +108,24 @@ class EndpointConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class EngineCheckConfig:
+    """A comparison of the engine with transformers, before the model first plays or replies.
+
+    `agentrl train`, `eval`, `infer` and `chat` stop if the two disagree.
+    """
+
+    enabled: bool | None = None
+    """Whether to compare. None: always in training, where the learner is the model in transformers;
+    in `agentrl eval`, `infer` and `chat`, which load a second copy of the model into CPU memory, if
+    its files take at most 8 GB. A server's model (`rollout.engine=remote`) is never compared."""
+    prompts: PositiveInt = 4
+    """Number of prompts to compare, at least: the first prompts of the job."""
+    bound: PositiveFloat | None = None
+    """Maximum mean difference of a log-probability, in nats. None: 0.002 with
+    `model.dtype=float32`, 0.1 with `bfloat16`."""
+
+
+@dataclass(slots=True, kw_only=True)
 class RolloutConfig:
     """Settings of rollouts: engine, groups, sampling and deadlines."""
 
@@ -167,6 +186,7 @@ class RolloutConfig:
     engine_kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the engine, such as vLLM's `gpu_memory_utilization`."""
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+    engine_check: EngineCheckConfig = field(default_factory=EngineCheckConfig)
     sleep: bool | None = None
     """Whether the engine releases its GPU memory to the learner between a step's last reply and
     the next weights. None: only if they share a GPU and `train.mode` is `sync`."""

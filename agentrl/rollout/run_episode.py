@@ -41,6 +41,9 @@ class EpisodeRequest:
     attempt: int = 0
     label: str = ""
     """Distinguishes evaluations of the same step; part of the id."""
+    opening_turns: int | None = None
+    """Maximum number of turns of an episode that is neither scored nor recorded; None plays a whole
+    episode."""
 
     @property
     def group_id(self) -> str:

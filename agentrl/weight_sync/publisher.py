@@ -23,7 +23,8 @@ class Publisher:
         self._choice, self._learner, self._engines = choice, learner, engines
         self._name = choice.transport()
         self._transport = choice.transport_class()()
-        self._sleeps = choice.sleeps()
+        self.sleeps = choice.sleeps()
+        """Whether the engines release their GPU's memory while the learner computes."""
 
     async def publish(self, version: int) -> None:
         """Update all engines, so that everything sampled afterwards uses the learner's weights."""
@@ -37,5 +38,5 @@ class Publisher:
 
     async def make_room(self) -> None:
         """Put engines to sleep before the learner computes, if they share its GPU."""
-        if self._sleeps:
+        if self.sleeps:
             await self._engines.sleep()

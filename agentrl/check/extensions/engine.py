@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from functools import lru_cache, wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from agentrl.policies.engines.engine import (
     check_reply,
 )
 from agentrl.types import Message, Prompt, Reply
+
+if TYPE_CHECKING:
+    from agentrl.policies.reference_model import ReferenceModel
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -97,7 +100,7 @@ async def check_replies(target: type[Engine], settings: Mapping[str, Any]) -> Fi
             replies = await ask(engine, prompts, temperature=temperature)
             for prompt, reply in zip(prompts, replies, strict=True):
                 _check_form(encoder, reply)
-                found = logprob_difference(folder, encoder, prompt, reply, temperature)
+                found = logprob_difference(folder, prompt, reply, temperature)
                 worst = max(worst, found)
         assert worst <= TOLERANCE, (
             f"log-probabilities differ by up to {worst:.3g} from transformers', after "
@@ -148,7 +151,7 @@ async def check_weights(target: type[Engine], settings: Mapping[str, Any]) -> Fi
         await engine.load_weights(other / "model.safetensors", 7)
         for prompt, reply in zip(prompts, await ask(engine, prompts), strict=True):
             assert reply.version == 7, f"replies report version {reply.version} of the weights"
-            worst = logprob_difference(other, encoder, prompt, reply)
+            worst = logprob_difference(other, prompt, reply)
             assert worst <= TOLERANCE, (
                 f"after load_weights, log-probabilities differ by up to {worst:.3g} from what the "
                 "new weights give"
@@ -248,33 +251,22 @@ async def ask(
 
 
 def logprob_difference(
-    folder: Path, encoder: ChatEncoder, prompt: Prompt, reply: Reply, temperature: float = 1.0
+    folder: Path, prompt: Prompt, reply: Reply, temperature: float = 1.0
 ) -> float:
     """Return the largest difference between a reply's log-probabilities and transformers'.
 
     Args:
         folder: folder of the model that should have sampled the reply.
-        encoder: that model's encoder.
         prompt: the prompt that the engine got.
         reply: the engine's reply.
         temperature: the engine's sampling temperature.
     """
-    import torch
-
-    ids = torch.tensor([[*prompt.token_ids, *reply.token_ids]])
-    adapter = encoder.model_adapter
-    inputs = adapter.forward_inputs(ids, torch.ones_like(ids, dtype=torch.bool), prompt.images)
-    with torch.no_grad():
-        logits = _model(folder)(**inputs).logits[0].float()
-    logits[:, list(adapter.banned_token_ids)] = -torch.inf
-    table = torch.log_softmax(logits / temperature, dim=-1)
-    start = len(prompt.token_ids) - 1
-    expected = [float(table[start + k, token]) for k, token in enumerate(reply.token_ids)]
+    expected = _model(folder).predict(prompt, reply.token_ids, temperature).logprobs
     return float(np.abs(np.subtract(reply.logprobs, expected)).max())
 
 
 @lru_cache(maxsize=2)
-def _model(folder: Path) -> Any:
-    from agentrl.policies.models import load_model
+def _model(folder: Path) -> "ReferenceModel":
+    from agentrl.policies.reference_model import ReferenceModel
 
-    return load_model(folder).eval()
+    return ReferenceModel(folder, ChatEncoder(folder))

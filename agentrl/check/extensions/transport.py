@@ -58,7 +58,7 @@ async def check_weights_arrive(target: type[WeightTransport]) -> None:
             update = Update(version=version, transport="checked", checked=checked)
             await asyncio.wait_for(transport.publish(learner, engines, update), _DEADLINE_S)
             for prompt, reply in zip(prompts, await ask(engine, prompts), strict=True):
-                worst = logprob_difference(new, encoder, prompt, reply)
+                worst = logprob_difference(new, prompt, reply)
                 assert worst <= TOLERANCE, (
                     f"after version {version} the engine's log-probabilities differ by up to "
                     f"{worst:.3g} from those of the published weights"

@@ -174,7 +174,7 @@ class RolloutWorker:
     async def play_request(
         self, request: EpisodeRequest, player: str | None = None, greedy: bool = False
     ) -> ScoredEpisode:
-        """Play, score and record one episode.
+        """Play, score and record one episode, or play its `opening_turns`.
 
         Returns:
             The episode; void if it failed or could not be scored.
@@ -191,6 +191,9 @@ class RolloutWorker:
         episode = await self.play_episode(request, self._policies[key])
         if episode.outcome.void and self.engines.is_dead:
             raise WorkerLost(f"its engine died: {episode.error}")
+        if request.opening_turns is not None:
+            rewards = (0.0,) * len(episode.turns)
+            return ScoredEpisode(episode=episode, components={}, rewards=rewards)
         scored, failure = await self.record(request, episode)
         if failure is not None and self._plan.settings.rollout.reward_failure == "error":
             raise RewardError(
@@ -232,6 +235,9 @@ class RolloutWorker:
         rollout, env = self._plan.settings.rollout, self._plan.env(request.split, request.env)
         recorder = self._recorder
         keep = recorder.frame if recorder and self._plan.settings.run.frames == "model" else None
+        max_turns = env.settings.max_turns
+        if request.opening_turns is not None:
+            max_turns = min(max_turns, request.opening_turns)
 
         async def run(runner: EnvRunner) -> Episode:
             with self._show_live(runner, request, on_turn) as show_turn:
@@ -242,7 +248,7 @@ class RolloutWorker:
                     policy=policy,
                     seed=request.player_seed(self._plan.settings.seed),
                     limits=EpisodeLimits(
-                        max_turns=env.settings.max_turns,
+                        max_turns=max_turns,
                         deadline_s=rollout.deadline_s,
                         has_played=(request.split, request.env) in self._has_played,
                     ),

@@ -3,20 +3,21 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from agentrl.cluster.ray_actor_calls import await_result
 from agentrl.cluster.reservation import SharedPath
 from agentrl.errors import ClusterError, EngineError, WorkerLost
-from agentrl.policies.engines.engine import TokenEngine
+from agentrl.policies.engines.engine import Sampling, TokenEngine
 from agentrl.policies.open_engine import engine_class
 from agentrl.rollout.collector import CollectionProgress, Collector, FailureLog
 from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.actor_starter import ActorStarter
 from agentrl.rollout.workers.worker_supervisor import Call, SupervisedWorker, WorkerSupervisor
-from agentrl.types import ScoredEpisode
+from agentrl.types import Prompt, Reply, ScoredEpisode
 from agentrl.weight_sync.engine_link import EngineLink
 
 log = logging.getLogger(__name__)
@@ -121,6 +122,14 @@ class EngineActors:
         """See Engines.start."""
         self.are_used = True
         await self._call_all(lambda worker: worker.actor.start_engine.remote())
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        """See Engines.generate."""
+        return await self._all_engines.generate(prompt, sampling)
+
+    @cached_property
+    def _all_engines(self) -> TokenEngine:
+        return self._workers.borrow()
 
     async def sleep(self) -> None:
         """See EngineHost.sleep."""

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from agentrl.policies.engines.engine import Sampling
 from agentrl.rollout.collector import CollectionProgress
 from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.run_episode import EpisodeRequest
-from agentrl.types import ScoredEpisode
+from agentrl.types import Prompt, Reply, ScoredEpisode
 from agentrl.weight_sync.publisher import SleepingEngines
 
 
@@ -24,6 +25,13 @@ class Engines(SleepingEngines, Protocol):
         Raises:
             ConfigError: see `Engine.start`.
             EngineError: an engine did not start.
+        """
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        """Sample one reply with any of the engines, which have been started.
+
+        Raises:
+            EngineError: see `TokenEngine.generate`.
         """
 
 

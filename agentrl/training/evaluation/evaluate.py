@@ -23,7 +23,7 @@ from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.job_failure import recorded_failure
 from agentrl.runs.run_folder import RunFolder
 from agentrl.runs.run_start_records import record_start
-from agentrl.training import env_seeds
+from agentrl.training import engine_check, env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
 from agentrl.training.command_target import open_target
@@ -69,6 +69,18 @@ class EvaluationJob:
         if policy.checkpoint is not None:
             return f"step-{checkpoint_store.step_of(policy.checkpoint)}"
         return "start" if policy.target.run is None else "model"
+
+    def seeds(self) -> list[int]:
+        """Return the seed of each episode."""
+        settings = self.plan.tasks[""].eval
+        if self.split == "demo":
+            return env_seeds.demonstration_seeds(self.plan.settings.seed, settings.episodes)
+        return env_seeds.evaluation_seeds(settings, settings.episodes)
+
+    def mixture(self) -> dict[str, float]:
+        """Return the weight of each environment."""
+        # Demonstrations are played in the job's own environment.
+        return {"": 1.0} if self.split == "demo" else self.plan.settings.mixture_weights()
 
     def warn_if_untrained(self) -> None:
         """Warn if the initial model of a configuration plays, rather than a trained one."""
@@ -181,6 +193,9 @@ class _SharedRollouts:
         self._policy, self._scratch = policy, scratch
         self._model: Path | None = None
         self._opened: Rollouts | None = None
+        self._is_checked = False
+        self.engine_check: str | None = None
+        """Result of the engine's comparison with transformers; None without one."""
 
     async def open(self, plan: RolloutPlan, folder: Path) -> Rollouts:
         """Open the rollouts of the next evaluation.
@@ -203,6 +218,32 @@ class _SharedRollouts:
         else:
             await self._opened.switch(plan, folder)
         return self._opened
+
+    async def check_engine(self, job: EvaluationJob, display: ConsoleDisplay) -> None:
+        """Compare the engine with transformers before its first episode, if configured.
+
+        Raises:
+            EngineMismatch: they disagree.
+        """
+        if self._is_checked or self._model is None or self._opened is None:
+            return
+        self._is_checked = True
+        plan, settings = job.plan, job.plan.settings
+        copy = engine_check.ReferenceCopy(self._model, settings.model, settings.rollout)
+        if copy.is_wanted():
+            display.stage("engine check")
+            prompts = await engine_check.opening_prompts(
+                self._opened,
+                plan,
+                copy.encoder,
+                job.seeds(),
+                split=job.split,
+                mixture=[*job.mixture()],
+                step=self._policy.trained_steps,
+            )
+            found = await copy.compare(prompts, self._opened.engines.generate)
+            self.engine_check = str(found)
+            display.note(self.engine_check)
 
     async def close(self) -> None:
         """Close everything; may be called twice."""
@@ -234,17 +275,15 @@ async def _play_and_record(rollouts: _SharedRollouts, job: EvaluationJob) -> Eva
         with recorded_failure(folder.path), folder.removed_if_empty():
             found = await _evaluate(rollouts, job, folder.path)
         audit = {"audit": found.audit} if found.audit else {}
+        if rollouts.engine_check is not None:
+            summary["engine_check"] = rollouts.engine_check
         folder.write_summary({**summary, **found.summary(), **audit})
     return replace(found, run=folder.path, model=model)
 
 
 async def _evaluate(rollouts: _SharedRollouts, job: EvaluationJob, folder: Path) -> Evaluation:
     plan, policy, name = job.plan, job.policy, job.policy_name
-    seeds, mixture = plan.tasks[""].eval, plan.settings.mixture_weights()
-    chosen = env_seeds.evaluation_seeds(seeds, seeds.episodes)
-    if job.split == "demo":
-        chosen = env_seeds.demonstration_seeds(plan.settings.seed, seeds.episodes)
-        mixture = {"": 1.0}  # demonstrations are played in the job's own environment
+    chosen, mixture = job.seeds(), job.mixture()
     with _shown(plan.settings.logging, folder) as display:
         try:
             opened = await rollouts.open(plan, folder)
@@ -252,6 +291,7 @@ async def _evaluate(rollouts: _SharedRollouts, job: EvaluationJob, folder: Path)
                 engine = plan.settings.rollout.engine
                 with show_engine_start(engine, opened.engines.count, display.progress):
                     await opened.engines.start()
+                await rollouts.check_engine(job, display)
             display.stage("evaluation" if job.task is None else f"evaluation: {job.task}")
             total = len(chosen) * job.samples * len(mixture)
             async with show_progress(opened, display.progress, total, name):

@@ -30,6 +30,7 @@ class ModelThread:
     Raises:
         ConfigError: on entering the context: the model cannot be loaded.
         EngineError: on entering the context: the model's engine did not start.
+        EngineMismatch: on entering the context: the engine disagrees with transformers.
     """
 
     def __init__(self, target: InferenceTarget, *, greedy: bool = False) -> None:
@@ -44,6 +45,7 @@ class ModelThread:
     async def _run(self) -> None:
         try:
             async with open_inference_model(self._target) as model:
+                await model.check_engine()
                 self._opened.set_result((model, asyncio.get_running_loop()))
                 await asyncio.wrap_future(self._end)
         except BaseException as error:
@@ -73,6 +75,11 @@ class ModelThread:
         if not self._end.done():
             self._end.set_result(None)
         self._thread.join(_CLOSE_S)
+
+    @property
+    def engine_check(self) -> str | None:
+        """Result of the engine's comparison with transformers; None without one."""
+        return self._opened.result()[0].engine_check
 
     def start_reply(
         self, system: str, messages: Sequence[Message], show: Show

@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -121,6 +121,8 @@ class InferenceProgress:
     """Number of reply tokens, not counting replies of unknown length."""
     seconds: float = 0.0
     """Seconds since the engines started."""
+    engine_check: str | None = None
+    """Result of the engine's comparison with transformers; None without one."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -139,6 +141,8 @@ class InferenceResult:
     """Number of tokens of all replies, not counting replies of unknown length."""
     seconds: float
     """Duration of this run in seconds, after its engines had started."""
+    engine_check: str | None = None
+    """Result of the engine's comparison with transformers; None without one."""
 
 
 @with_short_mistakes
@@ -275,11 +279,24 @@ class _InferenceJob:
             # Seed engines by the number of recorded rows, because a random stream that starts over
             # would repeat its draws.
             async with open_inference_model(target, len(self._journal)) as model:
+                await model.check_engine(await asyncio.to_thread(self._first_prompts, model))
+                self.progress.engine_check = model.engine_check
                 started = time.monotonic()
                 limit = _IN_FLIGHT * model.num_engines
                 most = model.rollout.concurrency if target.policy.is_served else limit
                 await _run_together([work(model) for _ in range(max(1, most // self._n))])
         self._record_suspects()
+
+    def _first_prompts(self, model: InferenceModel) -> list[Any]:
+        """Encode the first usable rows that are not recorded yet."""
+        found: list[Any] = []
+        for index in range(len(self._rows)):
+            if len(found) == model.rollout.engine_check.prompts:
+                break
+            if index not in self._journal and index not in self._rows.bad:
+                with suppress(ValueError):  # reported when the row is answered
+                    found.append(self._encode(model, index))
+        return found
 
     async def _answer(self, model: InferenceModel, index: int) -> None:
         """Answer a row, and record its responses or the error."""
@@ -360,6 +377,7 @@ class _InferenceJob:
             error=self._error,
             reply_tokens=self._reply_tokens,
             seconds=self.progress.seconds,
+            engine_check=self.progress.engine_check,
         )
 
     def _columns(self) -> Iterator[dict[str, Any]]:

@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config import Config, ModelConfig, RolloutConfig, RunConfig
-from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.encode_messages import encode_prompt
 from agentrl.policies.configured_image_size import open_scaler
 from agentrl.policies.engines.chat_completions_format import Part, encode_message
 from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine, check_reply
 from agentrl.policies.models.model_source import local_folder, model_origin
-from agentrl.policies.open_encoder import open_encoder
 from agentrl.policies.open_engine import open_engine
 from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.workers.open_rollouts import open_engines
 from agentrl.training.chosen_policy import ChosenPolicy, choose_policy
 from agentrl.training.command_target import open_model_target
+from agentrl.training.engine_check import ComparedPrompt, ReferenceCopy, chat_prompts
 from agentrl.training.plan.job_plan import check_inference
-from agentrl.types import Message, Prompt
+from agentrl.types import Message, Prompt, Reply
 
 Show = Callable[[str], None]
 """Function that is called with the text of a reply so far."""
@@ -126,6 +125,19 @@ class InferenceModel(ABC):
 
     def __init__(self, rollout: RolloutConfig, num_engines: int = 1) -> None:
         self.rollout, self.num_engines = rollout, num_engines
+        self.engine_check: str | None = None
+        """Result of the engine's comparison with transformers; None without one."""
+
+    @abstractmethod
+    async def check_engine(self, prompts: Sequence[Any] | None = None) -> None:
+        """Compare the engine with transformers (`rollout.engine_check`).
+
+        Args:
+            prompts: what to reply to, from `encode`; None for prompts that suit a chat.
+
+        Raises:
+            EngineMismatch: they disagree.
+        """
 
     def sampling(self, seed: int, *, greedy: bool = False) -> Sampling:
         """Return the configured sampling parameters of a reply."""
@@ -178,7 +190,7 @@ class LocalModel(InferenceModel):
 
     Args:
         engine: a started engine.
-        encoder: the model's prompt encoder.
+        reference: the model in transformers.
         rollout: see the base class.
         num_engines: see the base class.
     """
@@ -186,12 +198,23 @@ class LocalModel(InferenceModel):
     def __init__(
         self,
         engine: TokenEngine,
-        encoder: ChatEncoder,
+        reference: ReferenceCopy,
         rollout: RolloutConfig,
         num_engines: int = 1,
     ) -> None:
         super().__init__(rollout, num_engines)
-        self._engine, self._encoder = engine, encoder
+        self._engine, self._reference, self._encoder = engine, reference, reference.encoder
+
+    async def check_engine(self, prompts: Sequence[Prompt] | None = None) -> None:
+        """See the base class."""
+        if not self._reference.is_wanted():
+            return
+        chosen = chat_prompts(self._encoder, self.rollout)
+        if prompts is not None:
+            chosen = [ComparedPrompt(prompt=prompt) for prompt in prompts]
+        if chosen:
+            found = await self._reference.compare(chosen, self._sample)
+            self.engine_check = str(found)
 
     def encode(self, system: str, messages: Sequence[Message]) -> Prompt:
         """See the base class."""
@@ -209,13 +232,8 @@ class LocalModel(InferenceModel):
     ) -> GeneratedReply:
         """See the base class."""
         engine, encoder = self._engine, self._encoder
-        # A batching engine waits for a prompt from each registered episode, so register this one.
         if show is None:
-            engine.begin_episode()
-            try:
-                reply = await engine.generate(prompt, sampling)
-            finally:
-                engine.end_episode()
+            reply = await self._sample(prompt, sampling)
         else:
             reply = await engine.stream(prompt, sampling, lambda ids: show(encoder.text(ids)))
         check_reply(reply, encoder.vocab_size)
@@ -226,6 +244,14 @@ class LocalModel(InferenceModel):
             prompt_tokens=len(prompt.token_ids),
             reply_tokens=len(reply.token_ids),
         )
+
+    async def _sample(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        # A batching engine waits for a prompt from each registered episode, so register this one.
+        self._engine.begin_episode()
+        try:
+            return await self._engine.generate(prompt, sampling)
+        finally:
+            self._engine.end_episode()
 
 
 class ServedModel(InferenceModel):
@@ -240,6 +266,9 @@ class ServedModel(InferenceModel):
     def __init__(self, engine: ChatEngine, rollout: RolloutConfig, model: ModelConfig) -> None:
         super().__init__(rollout)
         self._engine, self._scale = engine, open_scaler(model)
+
+    async def check_engine(self, prompts: Sequence[Any] | None = None) -> None:
+        """Do nothing, because the server's model is not on this machine."""
 
     def encode(self, system: str, messages: Sequence[Message]) -> list[Part]:
         """See the base class; only the server can determine the prompt's length."""
@@ -296,7 +325,7 @@ async def open_inference_model(
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
         folder = target.policy.model_folder(plan, Path(scratch))
         assert folder is not None, "a model that is not behind a server has a folder"
-        encoder = open_encoder(plan.settings.model, folder)
+        reference = ReferenceCopy(folder, plan.settings.model, plan.settings.rollout)
         settings = replace(plan.settings, seed=plan.settings.seed + engine_seed)
         async with open_engines(replace(plan, settings=settings), folder) as (engine, count):
-            yield LocalModel(engine, encoder, plan.settings.rollout, count)
+            yield LocalModel(engine, reference, plan.settings.rollout, count)

@@ -34,7 +34,7 @@ from agentrl.training.learner.optimizer import learning_rate
 from agentrl.training.learner.parallel import sharded_checkpoint
 from agentrl.training.learner.parallel.process_group import Parallelism, join
 from agentrl.training.learner.sharded_model import ShardedModel
-from agentrl.types import Batch, TokenScores, TokenSequence, TrainingSample
+from agentrl.types import Batch, TokenPredictions, TokenScores, TokenSequence, TrainingSample
 from agentrl.weight_sync.engine_link import EngineLink
 from agentrl.weight_sync.weight_sender import WeightSender
 from agentrl.weight_sync.weight_transport import StreamedTransport
@@ -140,6 +140,23 @@ class Learner:
             sequences: as in `score_tokens`, whose prompts may differ from the policy's.
         """
         return self._logprobs(self._models.teacher or self._policy, sequences)
+
+    def predict_tokens(self, sequences: Sequence[TokenSequence]) -> list[TokenPredictions]:
+        """Return the policy's predictions of sampled tokens; a collective call.
+
+        Args:
+            sequences: as in `score_tokens`.
+        """
+
+        def most_probable(batch: Batch) -> tuple[Tensor, None]:
+            scores = self._policy.forward_only(batch, self._settings.rollout.temperature)
+            return scores.most_probable.float(), None  # exact below 2^24
+
+        predicted = self._batcher.score(most_probable, sequences)[0]
+        return [
+            TokenPredictions(logprobs=own, most_probable=tuple(map(int, tokens)))
+            for own, tokens in zip(self._logprobs(self._policy, sequences), predicted, strict=True)
+        ]
 
     def _logprobs(
         self, model: ShardedModel[LogprobModel], sequences: Sequence[TokenSequence]

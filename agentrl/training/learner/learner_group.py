@@ -114,6 +114,7 @@ class LearnerGroup:
 
     score_tokens = _on_all(Learner.score_tokens)
     score_teacher = _on_all(Learner.score_teacher)
+    predict_tokens = _on_all(Learner.predict_tokens)
     update = _on_all(Learner.update)
     begin_offline = _on_all(Learner.begin_offline)
     offline_step = _on_all(Learner.offline_step)

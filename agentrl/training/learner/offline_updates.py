@@ -66,7 +66,8 @@ class SupervisedUpdate:
 
         def losses(micro: MicroBatch[TokenSequence]) -> Tensor:
             logprobs: Tensor
-            logprobs, entropy, hits = self._policy.module(micro.batch, _TEMPERATURE)
+            logprobs, entropy, predicted = self._policy.module(micro.batch, _TEMPERATURE)
+            hits = predicted == micro.batch.targets
             metrics.add({"token_accuracy": hits, "entropy": entropy}, micro.counts_in_metrics)
             return -logprobs
 
@@ -83,7 +84,8 @@ class SupervisedUpdate:
         """See `Learner.offline_loss`; `count` is the number of tokens."""
         metrics = MetricAccumulator(self._batcher.rank)
         for micro in self._batcher.shard(with_loss_weights(sequences, "token_mean")):
-            logprobs, _, hits = self._policy.forward_only(micro.batch, _TEMPERATURE)
+            logprobs, _, predicted = self._policy.forward_only(micro.batch, _TEMPERATURE)
+            hits = predicted == micro.batch.targets
             found = {"negative_logprob": -logprobs, "token_accuracy": hits}
             metrics.add(found, micro.counts_in_metrics)
         means = metrics.means()

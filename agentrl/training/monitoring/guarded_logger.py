@@ -74,6 +74,10 @@ class GuardedLogger(Logger):
         """See Logger."""
         self._call("progress", lambda: self._logger.progress(done, total, note))
 
+    def note(self, text: str) -> None:
+        """See Logger."""
+        self._call("note", lambda: self._logger.note(text))
+
     def rewind(self, step: int) -> None:
         """See Logger."""
         self._call("rewind", lambda: self._logger.rewind(step))

@@ -46,6 +46,9 @@ class Logger(ABC):
     def progress(self, done: float, total: float, note: str) -> None:
         """Report progress of the current stage or step: `done` of `total`."""
 
+    def note(self, text: str) -> None:
+        """Show a sentence about the job."""
+
     def rewind(self, step: int) -> None:
         """Note that a resumed job repeats all after this step; -1 includes its warm start."""
 

@@ -132,6 +132,11 @@ class Reporter:
         for logger in self._loggers:
             logger.progress(done, total, note)
 
+    def note(self, text: str) -> None:
+        """Show a sentence about the job."""
+        for logger in self._loggers:
+            logger.note(text)
+
     def finish(self, results: Mapping[str, Any]) -> None:
         """Report that the job is complete, and show all results."""
         for logger in self._loggers:

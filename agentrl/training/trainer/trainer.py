@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.run_folder import SAVING, RunFolder
+from agentrl.training import engine_check, env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter
 from agentrl.training.demonstrations import warm_start_cache
@@ -34,6 +35,7 @@ from agentrl.training.trainer.privileged_teacher import PrivilegedTeacher
 from agentrl.training.trainer.run_evaluations import RunEvaluations
 from agentrl.training.trainer.step_rollouts import RolloutPrefetcher, StepCollector, StepEpisodes
 from agentrl.training.trainer.training_samples import StepSamples, build_training_samples
+from agentrl.types import TokenPredictions, TokenSequence
 from agentrl.weight_sync.publisher import Publisher
 
 log = logging.getLogger(__name__)
@@ -143,6 +145,45 @@ class Trainer:
             with show_engine_start(engine, count, self._reporter.progress):
                 await self._rollouts.engines.start()
             await self._publisher.publish(self.state.step)
+        if self._settings.rollout.engine_check.enabled is not False:
+            with self._progress.stage("engine check"):
+                await self._check_engine()
+
+    async def _check_engine(self) -> None:
+        """Compare the engines with the learner, which has the same weights.
+
+        Raises:
+            EngineMismatch: they disagree.
+        """
+        settings, step = self._settings, self.state.step
+
+        async def predict(sequences: Sequence[TokenSequence]) -> list[TokenPredictions]:
+            await self._publisher.make_room()
+            found = await asyncio.to_thread(self._learner.predict_tokens, sequences)
+            if self._publisher.sleeps:
+                await self._publisher.publish(step)
+            return found
+
+        encoder = await asyncio.to_thread(open_encoder, settings.model, self._start)
+        prompts = await engine_check.opening_prompts(
+            self._rollouts,
+            self._plan.play,
+            encoder,
+            env_seeds.evaluation_seeds(settings.eval, settings.eval.episodes),
+            mixture=[*self._plan.weights],
+            step=step,
+        )
+        found = await engine_check.compare_engine(
+            prompts,
+            encoder,
+            self._rollouts.engines.generate,
+            predict,
+            rollout=settings.rollout,
+            dtype=settings.model.dtype,
+        )
+        self._reporter.log(step, found.metrics())
+        self._reporter.note(str(found))
+        self.state.results["engine_check"] = str(found)
 
     async def step(self, step: int) -> None:
         """Play, score, compute advantages, update, publish; then evaluate, save, prune if due."""

@@ -25,8 +25,8 @@ class Scores(NamedTuple):
     """float32[N] log-probabilities, with gradient."""
     entropy: Tensor
     """float32[N], entropy in nats of the distribution that the token was drawn from."""
-    is_argmax: Tensor
-    """bool[N], True where the sampled token is the most probable."""
+    most_probable: Tensor
+    """int64[N], the most probable token in the sampled token's place."""
 
 
 class LogprobModel(Backbone):
@@ -56,10 +56,11 @@ class LogprobModel(Backbone):
             )
         mine, own = self.slice.mine(batch.logit_positions, batch.token_ids.shape[1])
         scores = self._scores(hidden, own, batch.targets[mine], temperature, entropy_gradient)
-        columns = torch.stack([scores.logprobs, scores.entropy, scores.is_argmax.float()])
-        logprobs, entropy, is_argmax = self.slice.joined(columns, mine)
+        # Ids below 2^24 are exact in float32.
+        columns = torch.stack([scores.logprobs, scores.entropy, scores.most_probable.float()])
+        logprobs, entropy, most_probable = self.slice.joined(columns, mine)
         # Return copies, because FSDP does not support views as outputs of a forward pass.
-        return Scores(logprobs.clone(), entropy.clone(), is_argmax > 0.5)
+        return Scores(logprobs.clone(), entropy.clone(), most_probable.round().long())
 
     def _scores(
         self,
@@ -111,5 +112,5 @@ class LogprobModel(Backbone):
             # 0 * -inf would be nan.
             entropy = -(table.exp() * table.masked_fill(self.banned, 0)).sum(-1)[which]
         with torch.no_grad():
-            is_argmax = table.argmax(-1)[which] == targets
-        return Scores(chosen, entropy, is_argmax)
+            most_probable = table.argmax(-1)[which]
+        return Scores(chosen, entropy, most_probable)

@@ -137,6 +137,14 @@ class ConsoleDisplay(Logger):
         if self._is_due():
             self._say(f"{self._stage} {done:g}/{total:g} {note}{self._left_text()}")
 
+    def note(self, text: str) -> None:
+        """Show a sentence: a line above the panel on a terminal, elsewhere one of the lines."""
+        if self._live is not None:
+            self._console.print(Text(text), soft_wrap=True)
+        self._note = text
+        self._refresh(at_once=True)
+        self._say(text)
+
     def finish(self, results: Mapping[str, Any]) -> None:
         """Show a table of all results and each stage's duration, including time before a resume."""
         self._finished = True

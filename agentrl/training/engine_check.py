@@ -1,0 +1,386 @@
+"""Compares an engine with transformers on a job's first prompts (`rollout.engine_check`).
+
+An engine that misplaces image tokens or applies wrong positions raises no error; its replies are
+only worse. The engine samples replies to a few prompts, transformers predicts the same tokens, and
+a job whose engine disagrees stops before its model plays.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, Protocol
+
+import numpy as np
+
+from agentrl.actions.action_chunks import parse_actions
+from agentrl.config import EngineCheckConfig, ModelConfig, RolloutConfig
+from agentrl.errors import EngineMismatch
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.encode_messages import encode_prompt
+from agentrl.policies.configured_image_size import resize_for
+from agentrl.policies.engines.engine import Sampling, check_reply
+from agentrl.policies.model_policy import turn_seed
+from agentrl.policies.open_encoder import open_encoder
+from agentrl.policies.open_engine import engine_class
+from agentrl.replay.plain_json import to_plain
+from agentrl.replay.touch_positions import TouchPosition, touch_of_action
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.rollout_plan import RolloutPlan
+from agentrl.rollout.workers.rollouts_interface import Rollouts
+from agentrl.text.formatting import pluralize
+from agentrl.types import IMAGE, Message, Prompt, Reply, Split, TokenPredictions, TokenSequence
+
+log = logging.getLogger(__name__)
+
+_MAX_REPLY = 64
+"""Maximum number of tokens of a compared reply."""
+_TURNS = 2
+"""Number of turns of each episode: the second prompt may have two images."""
+_BOUNDS = {"float32": 0.002, "bfloat16": 0.1}
+"""Maximum mean difference of a log-probability, in nats, by `model.dtype`. Rounding of a 3B model to
+bfloat16 explains some hundredths (docs/results.md: k3 is half of the mean square)."""
+_MAX_DISTANCE = 0.05
+"""Maximum median distance of the most probable taps, as a share of the screen's width and height.
+The median, because a near tie of two digits moves a single tap anywhere."""
+_MAX_COPY_BYTES = 8e9
+"""Size of the model's files up to which a second copy is loaded by default."""
+
+Generate = Callable[[Prompt, Sampling], Awaitable[Reply]]
+"""Samples one reply with the engines."""
+
+
+class Predict(Protocol):
+    """Predicts sampled tokens with transformers, at `rollout.temperature`."""
+
+    def __call__(self, sequences: Sequence[TokenSequence]) -> Awaitable[Sequence[TokenPredictions]]:
+        """Return the predictions of each sequence."""
+
+
+def _no_touch(reply: str) -> TouchPosition | None:
+    return None
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class ComparedPrompt:
+    """A prompt whose replies are compared."""
+
+    prompt: Prompt
+    touch_of: Callable[[str], TouchPosition | None] = _no_touch
+    """Returns where a reply touches the screen; None if it does not."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class EngineComparison:
+    """Differences between an engine and transformers."""
+
+    engine: str
+    prompts: int
+    differences: tuple[float, ...]
+    """Difference of each sampled token's log-probability, in nats."""
+    distances: tuple[float, ...]
+    """Distance of the most probable taps of each prompt to which both reply with one, as a share of
+    the screen."""
+
+    @property
+    def mean(self) -> float:
+        """Mean difference of a log-probability."""
+        return fmean(self.differences)
+
+    @property
+    def largest(self) -> float:
+        """Largest difference of a log-probability."""
+        return max(self.differences)
+
+    @property
+    def distance(self) -> float | None:
+        """Median distance of the most probable taps; None without taps."""
+        return median(self.distances) if self.distances else None
+
+    def agrees(self, bound: float) -> bool:
+        """Whether the differences are within their bounds."""
+        # Written so that nan does not agree.
+        return self.mean <= bound and not (self.distance or 0.0) > _MAX_DISTANCE
+
+    def metrics(self) -> dict[str, float]:
+        """Return the differences as metrics."""
+        taps = {} if self.distance is None else {"engine_check/tap_distance": self.distance}
+        return {
+            "engine_check/logprob_mean": self.mean,
+            "engine_check/logprob_max": self.largest,
+            "engine_check/tokens": float(len(self.differences)),
+            **taps,
+        }
+
+    def describe(self) -> str:
+        """Describe the differences in a sentence without its subject."""
+        taps = ""
+        if self.distance is not None:
+            count = pluralize(len(self.distances), "prompt")
+            taps = f"; the most probable taps in {count} are {self.distance:.2g} screens apart"
+        return (
+            f"the log-probabilities of {pluralize(len(self.differences), 'token')} of "
+            f"{pluralize(self.prompts, 'prompt')} differ by {self.mean:.2g} on average and "
+            f"{self.largest:.2g} at most{taps}"
+        )
+
+    def __str__(self) -> str:
+        return f"engine ({self.engine}) and transformers agree: {self.describe()}"
+
+
+async def compare_engine(
+    prompts: Sequence[ComparedPrompt],
+    encoder: ChatEncoder,
+    generate: Generate,
+    predict: Predict,
+    *,
+    rollout: RolloutConfig,
+    dtype: str,
+) -> EngineComparison:
+    """Compare an engine with transformers.
+
+    Both predict the tokens of sampled replies. Of greedy replies, the tap is compared with the one
+    that transformers finds most probable, token by token after the same tokens, so that a reply
+    with a different thought before its tap still counts.
+
+    Args:
+        prompts: what to reply to.
+        encoder: the model's encoder.
+        generate: samples with the engine.
+        predict: predicts with transformers.
+        rollout: the engine's settings.
+        dtype: `model.dtype`.
+
+    Raises:
+        EngineMismatch: the differences exceed their bounds.
+        EngineError: the engine failed.
+    """
+    length = min(rollout.max_new_tokens, _MAX_REPLY)
+    samplings = [
+        Sampling(temperature=temperature, max_new_tokens=length, seed=turn_seed(0, number))
+        for temperature in (rollout.temperature, 0.0)
+        for number in range(len(prompts))
+    ]
+    asked = [one.prompt for one in prompts] * 2
+    # Concurrently, because batches are padded and share caches.
+    replies = await asyncio.gather(*map(generate, asked, samplings))
+    for reply in replies:
+        check_reply(reply, encoder.vocab_size)
+    sequences = list(map(_sequence, asked, replies, range(len(asked))))
+    predictions = await predict(sequences)
+    count = len(prompts)
+    differences = [
+        abs(own - theirs)
+        for reply, predicted in zip(replies[:count], predictions[:count], strict=True)
+        for own, theirs in zip(reply.logprobs, predicted.logprobs, strict=True)
+    ]
+    distances = [
+        _distance(one.touch_of(encoder.text(tokens)), one.touch_of(encoder.text(predicted)))
+        for one, tokens, predicted in zip(
+            prompts,
+            (reply.token_ids for reply in replies[count:]),
+            (predicted.most_probable for predicted in predictions[count:]),
+            strict=True,
+        )
+    ]
+    found = EngineComparison(
+        engine=rollout.engine,
+        prompts=count,
+        differences=tuple(differences),
+        distances=tuple(one for one in distances if one is not None),
+    )
+    bound = rollout.engine_check.bound or _BOUNDS[dtype]
+    if not found.agrees(bound):
+        raise _mismatch(found, rollout, bound)
+    return found
+
+
+def _sequence(prompt: Prompt, reply: Reply, index: int) -> TokenSequence:
+    start, size = len(prompt.token_ids), len(reply.token_ids)
+    return TokenSequence(
+        token_ids=(*prompt.token_ids, *reply.token_ids),
+        sampled_positions=tuple(range(start, start + size)),
+        logprobs=reply.logprobs,
+        versions=reply.token_versions,
+        turns=(0,) * size,
+        images=prompt.images,
+        episode=index,
+    )
+
+
+def _distance(one: TouchPosition | None, other: TouchPosition | None) -> float | None:
+    """Return the distance of two touches' starts; None if a reply touches nothing."""
+    if one is None or other is None:
+        return None
+    return math.hypot(one.x - other.x, one.y - other.y)
+
+
+def _mismatch(found: EngineComparison, rollout: RolloutConfig, bound: float) -> EngineMismatch:
+    names = ["transformers", *engine_class(rollout).capabilities.packages, "torch"]
+    versions = ", ".join(f"{name} {_version(name)}" for name in dict.fromkeys(names))
+    return EngineMismatch(
+        f"rollout.engine={rollout.engine} does not compute what transformers computes: "
+        f"{found.describe()} (bounds: rollout.engine_check.bound={bound:g} on average, "
+        f"{_MAX_DISTANCE:g} screens). Installed: {versions}. Install the versions that agentrl is "
+        "tested with (requirements/), or use rollout.engine=hf. "
+        "rollout.engine_check.enabled=false skips this check"
+    )
+
+
+def _version(package: str) -> str:
+    # The build of vLLM for CPUs has another name.
+    for name in (package, f"{package}-cpu"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "(unknown version)"
+
+
+async def opening_prompts(
+    rollouts: Rollouts,
+    plan: RolloutPlan,
+    encoder: ChatEncoder,
+    seeds: Sequence[int],
+    *,
+    split: Split = "eval",
+    mixture: Sequence[str] = ("",),
+    step: int = 0,
+) -> list[ComparedPrompt]:
+    """Play the first turns of a few episodes with the model, and return their prompts.
+
+    Args:
+        rollouts: play the episodes.
+        plan: what they play.
+        encoder: the model's encoder.
+        seeds: the environment's seeds in this split.
+        split: split of the seeds.
+        mixture: the environments to play.
+        step: number of training steps of the model.
+    """
+    wanted = plan.settings.rollout.engine_check.prompts
+    turns = min(_TURNS, *(plan.env(split, name).settings.max_turns for name in mixture))
+    count = max(len(mixture), math.ceil(wanted / turns))
+    names = [mixture[number % len(mixture)] for number in range(count)]
+    chosen = [seeds[number % len(seeds)] for number in range(count)]
+    requests = requests_of_step(split, step, chosen, 1, "engine-check", envs=names)
+    played = await rollouts.collect([replace(one, opening_turns=turns) for one in requests])
+    touches = {name: _touch_reader(plan, encoder, split, name) for name in mixture}
+    return [
+        ComparedPrompt(
+            prompt=Prompt(token_ids=turn.prompt_ids, images=turn.images), touch_of=touches[name]
+        )
+        for name, scored in zip(names, played, strict=True)
+        for turn in scored.episode.turns
+    ]
+
+
+def _touch_reader(
+    plan: RolloutPlan, encoder: ChatEncoder, split: Split, name: str
+) -> Callable[[str], TouchPosition | None]:
+    """Return a function that finds where a reply touches the screen."""
+    env, model = plan.env(split, name), plan.settings.model
+
+    @cache
+    def translator() -> Any:
+        return open_translator(env, lambda dialect: resize_for(dialect, model, encoder))
+
+    def touch(reply: str) -> TouchPosition | None:
+        try:
+            parsed = parse_actions(translator(), reply, env.settings.max_actions_per_reply)
+        except Exception as error:  # a translator may need its environment
+            log.debug("the taps of %s are not compared: %s", env.id, error)
+            return None
+        return touch_of_action(to_plain(parsed.actions[0]), reply) if parsed.actions else None
+
+    return touch
+
+
+def chat_prompts(encoder: ChatEncoder, rollout: RolloutConfig) -> list[ComparedPrompt]:
+    """Return prompts for a chat, whose questions are not known yet: with two pictures and without.
+
+    Leaves out a prompt for which `rollout.max_context` has no room.
+    """
+    asked = [Message(role="user", text="Which of the letters in this sentence is the first?")]
+    if encoder.model_adapter.image_token_id is not None:
+        pictures = (_picture(196, 112), _picture(140, 168))
+        asked.append(
+            Message(role="user", text=f"{IMAGE}\n{IMAGE}\nWhat do you see?", images=pictures)
+        )
+    room = rollout.max_context - rollout.max_new_tokens
+    prompts = [encode_prompt(encoder, "", [message]) for message in asked]
+    return [ComparedPrompt(prompt=one) for one in prompts if len(one.token_ids) <= room]
+
+
+def _picture(height: int, width: int) -> np.ndarray:
+    rows, columns = np.mgrid[0:height, 0:width]
+    red, green = 255 * rows // height, 255 * columns // width
+    picture = np.stack([red, green, np.full_like(red, 64)], axis=-1).astype(np.uint8)
+    picture[height // 8 : height // 3, width // 2 : width - width // 8] = (250, 250, 250)
+    return picture
+
+
+class ReferenceCopy:
+    """A second copy of the model in transformers, loaded when it is first needed.
+
+    Args:
+        folder: the model's folder.
+        model: the model's settings.
+        rollout: the engine's settings.
+    """
+
+    def __init__(self, folder: Path, model: ModelConfig, rollout: RolloutConfig) -> None:
+        self._folder, self._model, self._rollout = folder, model, rollout
+        self.encoder = open_encoder(model, folder)
+
+    def is_wanted(self) -> bool:
+        """Whether `rollout.engine_check` asks for a comparison with a second copy."""
+        check: EngineCheckConfig = self._rollout.engine_check
+        if check.enabled is not None:
+            return check.enabled
+        size = sum(file.stat().st_size for file in self._folder.glob("*.safetensors"))
+        if size > _MAX_COPY_BYTES:
+            log.warning(
+                "the engine is not compared with transformers, which would load another %.0f GB "
+                "into CPU memory; rollout.engine_check.enabled=true compares them",
+                size / 1e9,
+            )
+        return size <= _MAX_COPY_BYTES
+
+    async def compare(
+        self, prompts: Sequence[ComparedPrompt], generate: Generate
+    ) -> EngineComparison:
+        """See `compare_engine`."""
+        return await compare_engine(
+            prompts,
+            self.encoder,
+            generate,
+            self._predict,
+            rollout=self._rollout,
+            dtype=self._model.dtype,
+        )
+
+    async def _predict(self, sequences: Sequence[TokenSequence]) -> list[TokenPredictions]:
+        # Imported late: this loads torch, which takes seconds.
+        from agentrl.policies.reference_model import ReferenceModel
+
+        def predict() -> list[TokenPredictions]:
+            model = ReferenceModel(self._folder, self.encoder, self._model.dtype)
+            return [
+                model.predict(*_split(one), temperature=self._rollout.temperature)
+                for one in sequences
+            ]
+
+        return await asyncio.to_thread(predict)
+
+
+def _split(sequence: TokenSequence) -> tuple[Prompt, tuple[int, ...]]:
+    start = sequence.sampled_positions[0]
+    prompt = Prompt(token_ids=sequence.token_ids[:start], images=sequence.images)
+    return prompt, sequence.token_ids[start:]
