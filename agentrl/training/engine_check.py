@@ -44,8 +44,8 @@ _MAX_REPLY = 64
 _TURNS = 2
 """Number of turns of each episode: the second prompt may have two images."""
 _BOUNDS = {"float32": 0.002, "bfloat16": 0.1}
-"""Maximum mean difference of a log-probability, in nats, by `model.dtype`. Rounding of a 3B model to
-bfloat16 explains some hundredths (docs/results.md: k3 is half of the mean square)."""
+"""Maximum mean difference of a log-probability, in nats, by `model.dtype`. Rounding to bfloat16
+explains some hundredths in a 3B model (docs/results.md: k3 is half of the mean square)."""
 _MAX_DISTANCE = 0.05
 """Maximum median distance of the most probable taps, as a share of the screen's width and height.
 The median, because a near tie of two digits moves a single tap anywhere."""
@@ -228,7 +228,7 @@ def _mismatch(found: EngineComparison, rollout: RolloutConfig, bound: float) -> 
         f"rollout.engine={rollout.engine} does not compute what transformers computes: "
         f"{found.describe()} (bounds: rollout.engine_check.bound={bound:g} on average, "
         f"{_MAX_DISTANCE:g} screens). Installed: {versions}. Install the versions that agentrl is "
-        "tested with (requirements/), or use rollout.engine=hf. "
+        "tested with (requirements/), or another engine, such as rollout.engine=hf. "
         "rollout.engine_check.enabled=false skips this check"
     )
 

@@ -15,7 +15,7 @@ _PAIRS = "each step of preference or reward model training"
 _PLAYED = "each step of reinforcement learning and each evaluation"
 _EVALUATION = "each evaluation"
 
-_RESERVED = "audit|env|learner|replay|resources|rollout|sampling|seconds|watch"
+_RESERVED = "audit|engine_check|env|learner|replay|resources|rollout|sampling|seconds|watch"
 """Metric prefixes that are not names of players."""
 _PARTS = {
     "PLAY": f"(?:env/[^/]+|(?!(?:{_RESERVED})/)[^/]+(?:/env/[^/]+)?)",
@@ -110,6 +110,13 @@ METRICS: tuple[MetricDescription, ...] = (
         ("sampled/token_accuracy", "fraction", "target tokens of the held-out examples that are the model's most probable token"),
         ("sampled/count", "count", "tokens, pairs or replies that these means average over"),
         ("sampled/margin sampled/reward_chosen sampled/reward_rejected sampled/logprob_chosen sampled/logprob_rejected", "", "same as `learner/...`, on held-out pairs"),
+    ),
+    *_metrics(
+        "Learning", "the start of the engines, and again after a resume (`rollout.engine_check`)",
+        ("engine_check/logprob_mean", "nats", "mean difference of a sampled token's log-probability between engine and transformers"),
+        ("engine_check/logprob_max", "nats", "largest difference of a sampled token's log-probability"),
+        ("engine_check/tap_distance", "share of the screen", "median distance of the most probable taps. Logged only if replies tap"),
+        ("engine_check/tokens", "count", "sampled tokens that were compared"),
     ),
     *_metrics(
         "Learning", "each step of the warm start",
