@@ -95,6 +95,23 @@ class ChatEncoder:
         ids = map(self._tokenizer.token_to_id, texts)
         return tuple(id for id in ids if id is not None)
 
+    def stop_ids(self, stop: Iterable[str]) -> tuple[int, ...]:
+        """Return the token ids of `rollout.stop`.
+
+        Raises:
+            ConfigError: a string is not a single token.
+        """
+        found = list[int]()
+        for text in stop:
+            ids = self.rendered_ids(text)
+            if len(ids) != 1:
+                raise ConfigError(
+                    f"rollout.stop={text!r}: must be a single token, and this model's tokenizer "
+                    f"writes it as {len(ids)}; use strings that are one token each"
+                )
+            found += ids
+        return tuple(found)
+
     def seen_size(self, size: tuple[int, int]) -> tuple[int, int]:
         """Return the width and height to which an image of the given size is scaled."""
         blank = np.zeros((size[1], size[0], 3), np.uint8)

@@ -12,7 +12,8 @@ from agentrl.data.reward_inputs import CHATML
 from agentrl.devices import DevicePool
 from agentrl.errors import RewardError, WorkerLost
 from agentrl.policies.configured_image_size import open_scaler
-from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine
+from agentrl.policies.configured_sampling import configured_sampling
+from agentrl.policies.engines.engine import ChatEngine, TokenEngine
 from agentrl.policies.model_policy import ChatPolicy, ModelPolicy
 from agentrl.policies.policy import Policy
 from agentrl.policies.scripted_policy import ScriptedPolicy
@@ -296,7 +297,7 @@ class RolloutWorker:
                 answer.
         """
         rollout, env = self._plan.settings.rollout, self._plan.env(split, name)
-        encoder, history, stop = self.engines.encoder, env.history, env.stop_texts
+        encoder, history = self.engines.encoder, env.history
         scale = open_scaler(self._plan.settings.model)
         if player is not None:
             return ScriptedPolicy(
@@ -306,14 +307,7 @@ class RolloutWorker:
                 scale=scale,
                 max_tokens=rollout.max_new_tokens if split == "demo" else None,
             )
-        sampling = Sampling(
-            temperature=0.0 if greedy else rollout.temperature,
-            top_p=rollout.top_p,
-            max_new_tokens=rollout.max_new_tokens,
-            stop_token_ids=encoder.single_tokens(stop) if encoder else (),
-            stop_texts=stop,
-            top_logprobs=rollout.top_logprobs,
-        )
+        sampling = configured_sampling(rollout, encoder, greedy=greedy, stop_texts=env.stop_texts)
         engine = await self.engines.start()
         if isinstance(engine, ChatEngine):
             return ChatPolicy(engine, history=history, sampling=sampling, scale=scale)

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config import Config, ModelConfig, RolloutConfig, RunConfig
+from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.encode_messages import encode_prompt
 from agentrl.policies.configured_image_size import open_scaler
+from agentrl.policies.configured_sampling import configured_sampling
 from agentrl.policies.engines.chat_completions_format import Part, encode_message
 from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine, check_reply
 from agentrl.policies.models.model_source import local_folder, model_origin
@@ -120,11 +122,14 @@ class InferenceModel(ABC):
 
     Args:
         rollout: limits of prompts and replies.
+        encoder: the model's encoder; None for a model behind a server.
         num_engines: number of engines that share the prompts.
     """
 
-    def __init__(self, rollout: RolloutConfig, num_engines: int = 1) -> None:
-        self.rollout, self.num_engines = rollout, num_engines
+    def __init__(
+        self, rollout: RolloutConfig, encoder: ChatEncoder | None, num_engines: int = 1
+    ) -> None:
+        self.rollout, self._encoder, self.num_engines = rollout, encoder, num_engines
         self.engine_check: str | None = None
         """Result of the engine's comparison with transformers; None without one."""
 
@@ -141,12 +146,7 @@ class InferenceModel(ABC):
 
     def sampling(self, seed: int, *, greedy: bool = False) -> Sampling:
         """Return the configured sampling parameters of a reply."""
-        return Sampling(
-            temperature=0.0 if greedy else self.rollout.temperature,
-            top_p=self.rollout.top_p,
-            max_new_tokens=self.rollout.max_new_tokens,
-            seed=seed,
-        )
+        return configured_sampling(self.rollout, self._encoder, greedy=greedy, seed=seed)
 
     @abstractmethod
     def encode(self, system: str, messages: Sequence[Message]) -> Any:
@@ -202,14 +202,14 @@ class LocalModel(InferenceModel):
         rollout: RolloutConfig,
         num_engines: int = 1,
     ) -> None:
-        super().__init__(rollout, num_engines)
-        self._engine, self._reference, self._encoder = engine, reference, reference.encoder
+        super().__init__(rollout, reference.encoder, num_engines)
+        self._engine, self._reference = engine, reference
 
     async def check_engine(self, prompts: Sequence[Prompt] | None = None) -> None:
         """See the base class."""
         if not self._reference.is_wanted():
             return
-        chosen = chat_prompts(self._encoder, self.rollout)
+        chosen = chat_prompts(self._reference.encoder, self.rollout)
         if prompts is not None:
             chosen = [ComparedPrompt(prompt=prompt) for prompt in prompts]
         if chosen:
@@ -218,7 +218,7 @@ class LocalModel(InferenceModel):
 
     def encode(self, system: str, messages: Sequence[Message]) -> Prompt:
         """See the base class."""
-        prompt = encode_prompt(self._encoder, system, messages)
+        prompt = encode_prompt(self._reference.encoder, system, messages)
         tokens, limits = len(prompt.token_ids), self.rollout
         if tokens + limits.max_new_tokens > limits.max_context:
             raise PromptTooLong(
@@ -231,13 +231,14 @@ class LocalModel(InferenceModel):
         self, prompt: Prompt, sampling: Sampling, show: Show | None = None
     ) -> GeneratedReply:
         """See the base class."""
-        engine, encoder = self._engine, self._encoder
+        engine, encoder = self._engine, self._reference.encoder
         if show is None:
             reply = await self._sample(prompt, sampling)
         else:
             reply = await engine.stream(prompt, sampling, lambda ids: show(encoder.text(ids)))
         check_reply(reply, encoder.vocab_size)
-        ended = bool(reply.token_ids) and reply.token_ids[-1] in encoder.eos_token_ids
+        ends = (*encoder.eos_token_ids, *sampling.stop_token_ids)
+        ended = bool(reply.token_ids) and reply.token_ids[-1] in ends
         return GeneratedReply(
             text=encoder.text(reply.token_ids),
             finish_reason="stop" if ended else "length",
@@ -264,7 +265,7 @@ class ServedModel(InferenceModel):
     """
 
     def __init__(self, engine: ChatEngine, rollout: RolloutConfig, model: ModelConfig) -> None:
-        super().__init__(rollout)
+        super().__init__(rollout, None)
         self._engine, self._scale = engine, open_scaler(model)
 
     async def check_engine(self, prompts: Sequence[Any] | None = None) -> None:

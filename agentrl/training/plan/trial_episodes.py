@@ -71,9 +71,9 @@ def check_lengths(
         recorded: the warm start's recorded demonstrations.
 
     Raises:
-        ConfigError: the tokenizer cannot be used, the first prompt does not fit into
-            `rollout.max_context`, a demonstration does not fit into `rollout.max_new_tokens`, or
-            an episode cannot be scored.
+        ConfigError: the tokenizer cannot be used or does not have `rollout.stop`, the first
+            prompt does not fit into `rollout.max_context`, a demonstration does not fit into
+            `rollout.max_new_tokens`, or an episode cannot be scored.
         WorldError: the environment cannot be played.
     """
     model = play.settings.model
@@ -84,6 +84,7 @@ def check_lengths(
     with TemporaryDirectory(prefix="agentrl-") as scratch:
         folder = tokenizer_folder(model, Path(scratch))
         encoder = open_encoder(model, folder)
+        encoder.stop_ids(play.settings.rollout.stop)
         report.unchecked += encoder.model_adapter.notes
         if model.path != "tiny" or model.adapter != "auto":
             strict = model.chat in ("auto", "template")
