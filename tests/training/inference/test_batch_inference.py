@@ -77,6 +77,27 @@ def test_greedy_responses_are_those_of_transformers(tiny_vlm, tmp_path):
         assert row["responses"] == [processor.decode(ids, skip_special_tokens=True)]
         assert row["response_tokens"] == [len(ids)]
         assert row["finish_reasons"] == ["length"]
+    # A further end token, also in transformers.
+    last = int(ids[3])
+    stop = str(
+        processor.tokenizer.convert_tokens_to_string(
+            [processor.tokenizer.convert_ids_to_tokens(last)]
+        )
+    )
+    infer(
+        tiny_vlm,
+        str(data),
+        tmp_path / "stopped.jsonl",
+        f"rollout.stop={json.dumps([stop])}",
+        greedy=True,
+    )
+    with torch.inference_mode():
+        ended = model.generate(
+            **inputs, do_sample=False, max_new_tokens=8, suppress_tokens=marks, eos_token_id=last
+        )[0, inputs["input_ids"].shape[1] :]
+    row = read(tmp_path / "stopped.jsonl")[1]
+    assert row["responses"] == [processor.decode(ended, skip_special_tokens=True)]
+    assert (row["response_tokens"], row["finish_reasons"]) == ([len(ended)], ["stop"])
 
 
 def test_rows_of_all_formats_are_answered_and_bad_ones_say_why(tiny_vlm, tmp_path):

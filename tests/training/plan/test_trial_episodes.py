@@ -56,6 +56,11 @@ def test_a_first_prompt_without_room_for_a_reply_is_an_error(model: Path) -> Non
         lengths(job(f"model.path={model}", "rollout.max_context=401"))
 
 
+def test_a_stop_string_of_several_tokens_is_an_error(model: Path) -> None:
+    with pytest.raises(ConfigError, match=r"rollout.stop='two words': must be a single token"):
+        lengths(job(f"model.path={model}", "rollout.stop=['.', 'two words']"))
+
+
 def test_recorded_replies_are_measured_unless_they_are_only_context(model: Path) -> None:
     turns = [SimpleNamespace(parse_error=error) for error in (None, "no action")]
     recorded: Any = SimpleNamespace(
