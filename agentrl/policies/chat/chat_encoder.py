@@ -237,8 +237,8 @@ class ChatEncoder:
         return tuple(piece for wide in widened for piece in wide)
 
     def opening(self) -> tuple[int, ...]:
-        """Encode the header of a reply, which is also the shortest prompt."""
-        return self.question("user", None)
+        """Encode the header of a reply, or an end token without one: the shortest prompt."""
+        return self.question("user", None) or (self.end_id,)
 
     def closing(self, reply_ids: Sequence[int]) -> tuple[int, ...]:
         """Return the tokens between a reply and the next message."""
