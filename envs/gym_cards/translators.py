@@ -16,6 +16,7 @@ _EZ_POINTS = (
     "Write a formula that is worth 12 and uses the number of each card once. An ace counts 1, "
     "jack, queen and king count 10. In each turn, append one number or operator, or finish with =."
 )
+_FORMULA = "Formula: {{ info.formula | join }}"
 
 
 class NumberLineTranslator(SpaceTranslator):
@@ -39,11 +40,15 @@ class NumberLineTranslator(SpaceTranslator):
 
 
 class EZPointsTranslator(SpaceTranslator):
-    """Shows the picture, and parses one number or operator.
+    """Shows the picture and the formula so far, and parses one number or operator.
+
+    RL4VLM, which introduced the game, also writes the formula into each prompt
+    (arXiv:2405.10292).
 
     Args:
         names: names of the thirteen actions.
         instructions: how to play; an empty string gives no instructions at all.
+        text: Jinja2 template of the text below the picture, from the `info`; may be empty.
         style: how actions are written: `tag` or `tool`.
     """
 
@@ -51,8 +56,13 @@ class EZPointsTranslator(SpaceTranslator):
         self,
         names: Sequence[str] = SYMBOLS,
         instructions: str = _EZ_POINTS,
+        text: str = _FORMULA,
         style: str = "tag",
     ) -> None:
         super().__init__(
-            spaces.Discrete(len(SYMBOLS)), names=names, instructions=instructions, style=style
+            spaces.Discrete(len(SYMBOLS)),
+            names=names,
+            instructions=instructions,
+            text=text,
+            style=style,
         )
