@@ -140,11 +140,12 @@ class ResultTable:
 def flatten_results(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return the results of several players as rows of numbers, omitting all other values.
 
-    `{"before": {"greedy": {...}}}` becomes `{"before greedy": {...}}`.
+    `{"before": {"greedy": {...}}}` becomes `{"before greedy": {...}}`. The results of an
+    evaluation's rings are omitted, because they have a table of their own.
     """
     rows: dict[str, dict[str, float]] = {}
     for name, value in results.items():
-        if not isinstance(value, Mapping) or name == "seconds":
+        if not isinstance(value, Mapping) or name in ("seconds", "rings"):
             continue
         numbers = {k: v for k, v in value.items() if isinstance(v, int | float)}
         if numbers:

@@ -1,7 +1,9 @@
 """Print results of finished runs as Markdown (python benchmarks/table_of_runs.py RUN [RUN ...]).
 
 Each row names its metric: the first of accuracy, success and reward that the environment reports.
-The last columns are the number of episodes and the minutes of all stages.
+The last columns are the number of episodes and the minutes of all stages. Runs with `eval.rings`
+have a second table: for each player, the results on unseen seeds, on unseen levels and under unseen
+rules, with 95% intervals.
 """
 
 import argparse
@@ -9,6 +11,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from agentrl.runs.rings import RING_COLUMNS, ring_rows_of
 
 _METRICS = ("accuracy", "success", "reward")
 
@@ -30,6 +34,14 @@ def main() -> None:
         episodes = max(result["episodes"] for result in found.values())
         minutes = sum(summary["seconds"].values()) / 60
         _print(run.name, [metric, *cells, str(episodes), f"{minutes:.1f}"])
+    rings = {run: ring_rows_of(run) for run in runs}
+    if any(rings.values()):
+        print()
+        _print("run", ["player", "metric", *(f"unseen {ring}" for ring in RING_COLUMNS)])
+        _print("---", ["---"] * (2 + len(RING_COLUMNS)))
+        for run, rows in rings.items():
+            for row in rows:
+                _print(run.name, [row.player, row.metric, *row.cells])
 
 
 def _results(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

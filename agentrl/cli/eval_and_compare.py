@@ -1,6 +1,7 @@
 """`agentrl eval` and `agentrl compare`: evaluate policies on held-out seeds and on suites."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -236,16 +237,22 @@ def _print_table(
     from agentrl.text_tables import ResultTable
 
     who = f"{result.model or policy}{', greedy' if greedy else ''}"
-    typer.echo(printable(target))
-    for part in ResultTable.of_metrics({who: result.summary()}).fold(table_width()):
+    rings = {"unseen seeds": result}
+    rings |= {f"unseen {ring}": found for ring, found in result.rings.items()}
+    typer.echo(printable(f"{target}: {who}" if result.rings else target))
+    columns = {ring if result.rings else who: found for ring, found in rings.items()}
+    shown = {name: replace(found, rings={}).summary() for name, found in columns.items()}
+    for part in ResultTable.of_metrics(shown).fold(table_width()):
         print_table(part)
-    ends = [
-        f"{name} {low:.3g} to {high:.3g}"
-        for name, (low, high) in result.intervals().items()
-        if name in _WITH_INTERVAL
-    ]
-    if ends:
-        typer.echo(f"95% intervals over the seeds: {', '.join(ends)}")
+    for ring, found in rings.items():
+        ends = [
+            f"{name} {low:.3g} to {high:.3g}"
+            for name, (low, high) in found.intervals().items()
+            if name in _WITH_INTERVAL
+        ]
+        if ends:
+            of = f", {ring}" if result.rings else ""
+            typer.echo(f"95% intervals over the seeds{of}: {', '.join(ends)}")
     if policy == "model" and result.model is None and Path(target).is_dir():
         model = f"checkpoint {checkpoint}" if checkpoint else "the final model"
         typer.echo(f"model: {model} of {target}")

@@ -16,7 +16,7 @@ from agentrl.config.changed_settings import changed_settings, flat_settings
 from agentrl.config.defaults_by_name import algorithm_defaults, sampler_defaults
 from agentrl.config.device_settings import DeadlinesConfig, DevicesConfig
 from agentrl.config.env_settings import EnvConfig, History, WrapperConfig, parse_history
-from agentrl.config.evaluation_settings import EvalConfig
+from agentrl.config.evaluation_settings import RINGS, EvalConfig, RingsConfig
 from agentrl.config.finetuning_settings import (
     DataConfig,
     DPOConfig,
@@ -58,6 +58,7 @@ from agentrl.config.training_settings import (
 )
 
 __all__ = [
+    "RINGS",
     "Aggregate",
     "AlgorithmConfig",
     "CheckpointConfig",
@@ -89,6 +90,7 @@ __all__ = [
     "RewardAuditConfig",
     "RewardConfig",
     "RewardModelConfig",
+    "RingsConfig",
     "RolloutConfig",
     "RunConfig",
     "SFTConfig",

@@ -6,6 +6,33 @@ from typing import Any
 from agentrl.config.bounds import EpisodeCount, NonNegativeInt
 from agentrl.extension_points import SUITE
 
+RINGS = ("levels", "rules")
+"""Rings around the held-out seeds, from near to far; also the keys of `eval.rings`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RingsConfig:
+    """Evaluation beyond held-out seeds: how far the skill of a model reaches.
+
+    The held-out seeds are the first ring; each ring here changes the environment and is reported in
+    a column of its own, before and after training and by `agentrl eval`. A ring without settings is
+    not played.
+    """
+
+    episodes: EpisodeCount = 20
+    """Episodes per ring, on the first of the held-out seeds."""
+    levels: dict[str, Any] = field(default_factory=dict)
+    """Overrides of `env.kwargs` and `eval.kwargs` for levels that training never shows: another
+    size, number of cards or map."""
+    rules: dict[str, Any] = field(default_factory=dict)
+    """Overrides for another look or another rule: inverted colors, a slippery floor."""
+
+    @property
+    def played(self) -> dict[str, dict[str, Any]]:
+        """The overrides of each ring that is played, by name."""
+        given = {"levels": self.levels, "rules": self.rules}
+        return {name: given[name] for name in RINGS if given[name]}
+
 
 @dataclass(slots=True, kw_only=True)
 class EvalConfig:
@@ -23,6 +50,7 @@ class EvalConfig:
     """The first held-out seed."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Overrides of `env.kwargs` for evaluation: another split of the data, or a harder level."""
+    rings: RingsConfig = field(default_factory=RingsConfig)
     baselines: list[str] | None = None
     """Scripted players that are evaluated for comparison; None uses `noop`, which does nothing, and
     `random` and `expert`, if the environment has them."""

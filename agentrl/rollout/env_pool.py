@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 SaveFrame = Callable[[Image], str] | None
 RunEpisode = Callable[[EnvRunner], Awaitable[Episode]]
 EnvOf = Callable[[Split, str], ResolvedEnv]
-"""Takes a split and the name of an environment in `mixture`, or '' for the job's own."""
+"""Takes a split and the name of an environment in `mixture`, or of a ring, or '' for the job's
+own."""
 
 
 class EnvPool(Protocol):
@@ -45,7 +46,7 @@ class EnvPool(Protocol):
             run: plays the episode.
             split: the episode's split; held-out episodes may have their own settings
                 (`eval.kwargs`).
-            name: the environment's name in `mixture`; empty for the job's own.
+            name: the environment's name in `mixture`, or a ring's; empty for the job's own.
 
         Raises:
             NoDevice: no phone is left, or no phone became free in time several times in a row.
@@ -217,7 +218,7 @@ class LocalEnvPool:
                 self._closing.add(free.pop())
         threads = ", and any processes they started keep running; set env.processes to end those"
         self._closing.wait("" if self._processes else threads)
-        for processes in self._processes.values():
+        for processes in set(self._processes.values()):
             processes.close()
 
 
@@ -248,6 +249,8 @@ def open_env_pool(
     if own.train.app is None:
         counts = {name: task.train.settings.processes for name, task in plan.tasks.items()}
         processes = {name: EnvProcesses(count) for name, count in counts.items() if count}
+        if "" in processes:  # rings are played when the job's own environment is not
+            processes |= dict.fromkeys(plan.rings, processes[""])
         deadline_s = rollout.deadline_s
         return LocalEnvPool(plan.env, save_frame, count, processes, deadline_s, resize_of)
     assert n == 1 or phones is not None, "several processes share one pool"

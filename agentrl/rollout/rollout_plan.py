@@ -1,7 +1,7 @@
 """The part of a job that plays its episodes, with every environment resolved once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from agentrl.actions.players.noop_player import NOOP
 from agentrl.cluster.placement import Layout
@@ -9,6 +9,8 @@ from agentrl.config import Config, EvalConfig, RewardConfig
 from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
 from agentrl.types import Split
 from agentrl.weight_sync.transport_choice import TransportChoice
+
+_EVAL_KWARGS = "eval.kwargs"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -31,10 +33,17 @@ class RolloutPlan:
     are in `tasks`."""
     tasks: Mapping[str, PlayTask]
     """Tasks keyed by the environment's name in `mixture`; '' for the job's own."""
+    rings: Mapping[str, PlayTask] = field(default_factory=dict)
+    """Tasks of `eval.rings` by the ring's name, such as `levels`; only evaluations play them."""
+
+    @property
+    def playable(self) -> Mapping[str, PlayTask]:
+        """All tasks that episodes can name. A job with rings has no mixture, so names differ."""
+        return {**self.tasks, **self.rings}
 
     def env(self, split: Split, name: str) -> ResolvedEnv:
-        """Return an environment of the job in the given split."""
-        task = self.tasks[name]
+        """Return an environment or ring of the job in the given split."""
+        task = self.playable[name]
         return task.held_out if split == "eval" else task.train
 
     def placed(self, layout: Layout) -> "RolloutPlan":
@@ -49,7 +58,7 @@ class RolloutPlan:
 
     def only(self, name: str) -> "RolloutPlan":
         """Return the plan of a job with only one of the environments."""
-        return replace(self, tasks={"": self.tasks[name]})
+        return replace(self, tasks={"": self.tasks[name]}, rings={})
 
     @property
     def transport(self) -> TransportChoice:
@@ -72,20 +81,28 @@ class RolloutPlan:
 
 
 def plan_rollouts(config: Config) -> RolloutPlan:
-    """Look up the environments of a job.
+    """Look up the environments of a job, and those of its evaluation's rings.
 
     Raises:
         ConfigError: an environment, its translator or a player does not exist, or an environment
             does not accept `devices.allow`.
     """
-    tasks = {}
+    tasks, allow = {}, config.devices.allow
     for name, job in {"": config, **config.environments()}.items():
-        allow = config.devices.allow
         train = held_out = resolve_env(job.env).with_allowed_apps(allow)
         if job.eval.kwargs:
-            held_out = resolve_env(job.env, job.eval).with_allowed_apps(allow)
+            held_out = resolve_env(job.env, {_EVAL_KWARGS: job.eval.kwargs}).with_allowed_apps(
+                allow
+            )
         tasks[name] = PlayTask(train=train, held_out=held_out, rewards=job.rewards, eval=job.eval)
-    return RolloutPlan(settings=config, tasks=tasks)
+    rings = {}
+    for name, kwargs in config.eval.rings.played.items():
+        overrides = {_EVAL_KWARGS: config.eval.kwargs, f"eval.rings.{name}": kwargs}
+        held_out = resolve_env(config.env, overrides).with_allowed_apps(allow)
+        rings[name] = PlayTask(
+            train=tasks[""].train, held_out=held_out, rewards=config.rewards, eval=config.eval
+        )
+    return RolloutPlan(settings=config, tasks=tasks, rings=rings)
 
 
 def baseline_players(plan: RolloutPlan) -> list[str]:

@@ -37,7 +37,7 @@ class EpisodeRequest:
     seed: int
     """Seed of the environment, shared by the members of a group."""
     env: str = ""
-    """The environment's name in `mixture`; empty for the job's own."""
+    """The environment's name in `mixture`, or a ring's (`eval.rings`); empty for the job's own."""
     attempt: int = 0
     label: str = ""
     """Distinguishes evaluations of the same step; part of the id."""
@@ -67,7 +67,7 @@ class EpisodeRequest:
 
 
 ENVIRONMENT = "environment"
-"""Key of the reset's info under which episodes of a mixture record their environment's name."""
+"""Key of the reset's info that names the environment of a mixture, or the ring of an evaluation."""
 NO_ROOM = (
     "rollout.max_context has no room for the first prompt and a reply of rollout.max_new_tokens; "
     "raise it, shorten the instructions, or lower model.max_pixels"

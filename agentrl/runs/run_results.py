@@ -32,7 +32,7 @@ def estimates_of(
     played = {end: by_seed for end, by_seed in evaluated_metrics(run).items() if end in ENDS}
     found: dict[str, dict[str, Estimate]] = {}
     for metric in results["after"]:
-        values = {end: _values(played.get(end, {}), metric) for end in ENDS}
+        values = {end: values_by_seed(played.get(end, {}), metric) for end in ENDS}
         estimates = {end: estimate([*own.values()]) for end, own in values.items() if own}
         # A mixture's result is weighted, so results by seed do not show its precision.
         if any(
@@ -89,13 +89,13 @@ def result_of(
         return None, None, None
     found = dict[str, Estimate]()
     for end, numbers in ends.items():
-        values = played.get(metric) or [*_values(evaluated.get(end, {}), metric).values()]
+        values = played.get(metric) or [*values_by_seed(evaluated.get(end, {}), metric).values()]
         if metric in numbers:
             mean = numbers[metric]
             own = estimate(values) if values else None
             is_same = own is not None and math.isclose(own.mean, mean, abs_tol=1e-3)
             found[end] = own if own and is_same else Estimate(mean=mean, count=len(values))
-    if "after" not in found and (latest := _values(evaluated.get("latest", {}), metric)):
+    if "after" not in found and (latest := values_by_seed(evaluated.get("latest", {}), metric)):
         found["after"] = estimate([*latest.values()])
     return metric, found.get("before"), found.get("after")
 
@@ -111,6 +111,7 @@ def best_player(results: Mapping[str, Any], metric: str | None) -> tuple[str, fl
     return None if best is None else (printable(best), players[best])
 
 
-def _values(by_seed: _BySeed, metric: str) -> dict[str, float]:
+def values_by_seed(by_seed: _BySeed, metric: str) -> dict[str, float]:
+    """Return a metric's finite values, by seed."""
     rows = ((seed, as_object(row).get(metric)) for seed, row in by_seed.items())
     return {seed: float(value) for seed, value in rows if is_number(value)}

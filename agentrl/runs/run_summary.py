@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from agentrl.runs.file_reading import as_integer, as_object, is_number
 from agentrl.runs.job_failure import JobFailure, read_failure
 from agentrl.runs.job_state import State, job_stage, job_state
 from agentrl.runs.metrics_file import first_entry, last_training_step
+from agentrl.runs.rings import SEEDS, ring_of, ring_rows_of
 from agentrl.runs.run_folder import COMMAND_FILE, CONFIG_FILE, RunFolder
 from agentrl.runs.run_results import best_player, episode_metrics, evaluated_metrics, result_of
 from agentrl.runs.run_start_records import RunStart, last_start
@@ -67,6 +68,9 @@ class RunSummary:
     """The result before training."""
     after: Estimate | None
     """The result after training, or in the latest evaluation."""
+    rings: Mapping[str, Estimate] = field(default_factory=dict)
+    """The result on unseen `levels` and under unseen `rules`, after training; empty if not played
+    (`eval.rings`)."""
     best_player: tuple[str, float] | None = None
     """The best scripted player and its result."""
     config: Mapping[str, Any]
@@ -102,13 +106,9 @@ class RunSummary:
             "host": self.start and self.start.host, "commit": self.start and self.start.commit,
             "tags": list(self.tags),
             "error": None if self.failure is None else str(self.failure),
-            **{
-                end: one and {
-                    "mean": round(one.mean, 6), "episodes": one.count,
-                    "interval": [one.low, one.high],
-                }
-                for end, one in (("before", self.before), ("after", self.after))
-            },
+            "before": self.before and _as_json(self.before),
+            "after": self.after and _as_json(self.after),
+            "rings": {ring: _as_json(one) for ring, one in self.rings.items()},
             "result": self.result,
         }  # fmt: skip
 
@@ -140,8 +140,9 @@ def summarize(
     if plays:
         with suppress(ConfigError):
             known = EpisodeIndex(run).all() if episodes is None else episodes
-            played = [one for one in known if not one.outcome.void]
+            played = [one for one in known if not one.outcome.void and ring_of(one.label) == SEEDS]
     metric, before, after = result_of(results, evaluated_metrics(run), episode_metrics(played))
+    rings = {one.player: one.estimates for one in ring_rows_of(run, episodes)}
     seconds = _seconds(summary.get("seconds", state.get("seconds")))
     path = run.absolute()
     return RunSummary(
@@ -163,9 +164,19 @@ def summarize(
         metric=metric,
         before=before,
         after=after,
+        rings=_without_seeds(rings.get(str(results.get("policy", "after, sampled")), {})),
         best_player=best_player(results, metric),
         config=config,
     )
+
+
+def _without_seeds(estimates: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    return {ring: found for ring, found in estimates.items() if ring != SEEDS}
+
+
+def _as_json(found: Estimate) -> dict[str, Any]:
+    interval = [found.low, found.high]
+    return {"mean": round(found.mean, 6), "episodes": found.count, "interval": interval}
 
 
 def _environment(config: Mapping[str, Any], on_data: str | None) -> str:

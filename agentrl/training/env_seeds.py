@@ -16,6 +16,15 @@ def evaluation_seeds(settings: EvalConfig, episodes: int) -> list[int]:
     return list(range(settings.first_seed, settings.first_seed + episodes))
 
 
+def ring_episodes(settings: EvalConfig) -> dict[str, int]:
+    """Return the number of episodes of each ring that is played, on the first held-out seeds.
+
+    An evaluation of fewer episodes plays no more in a ring.
+    """
+    count = min(settings.rings.episodes, settings.episodes)
+    return dict.fromkeys(settings.rings.played, count)
+
+
 def demonstration_seeds(run_seed: int, episodes: int) -> list[int]:
     """Return the seeds of the scripted player's demonstrations."""
     first = FIRST_LEARNED_SEED + 2 * run_seed * SEED_RANGE
@@ -47,7 +56,7 @@ def check_evaluation_seeds(settings: EvalConfig) -> None:
     Raises:
         ConfigError: the seeds overlap.
     """
-    most = max(settings.episodes, settings.episodes_during)
+    most = max(settings.episodes, settings.episodes_during, settings.rings.episodes)
     if settings.first_seed < 0 or settings.first_seed + most > FIRST_LEARNED_SEED:
         raise ConfigError(
             f"eval.first_seed={settings.first_seed}: must lie in [0, {FIRST_LEARNED_SEED - most}]"

@@ -5,6 +5,7 @@ from typing import Any
 
 from agentrl.errors import AgentRLError, EpisodeRemoved
 from agentrl.replay import Run, Summary
+from agentrl.runs.rings import SEEDS, ring_of
 from agentrl.viewer.episodes.page_data import row
 
 _SHOWN = 4
@@ -46,7 +47,11 @@ def highlights(run: Run, screens: LastScreens) -> dict[str, Any]:
         its last `frame`; no worst episodes if all have the same reward; `changed`: pairs of rows,
         `before` and `after` training, on the same seed.
     """
-    valid = [one for one in run.episodes() if not one.outcome.void and not one.removed]
+    valid = [
+        one
+        for one in run.episodes()
+        if not one.outcome.void and not one.removed and ring_of(one.label) == SEEDS
+    ]
     after = _first_by_seed([one for one in valid if one.label == _AFTER])
     before = _first_by_seed([one for one in valid if one.label == _BEFORE])
     latest = [*after.values()] or _latest(valid)

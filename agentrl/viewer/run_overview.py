@@ -12,6 +12,7 @@ from agentrl.runs.episode_summary import void_causes
 from agentrl.runs.failure_modes import SIDE_EFFECTS
 from agentrl.runs.file_reading import as_object, is_number, read_object, read_text
 from agentrl.runs.job_failure import JOB_LOG
+from agentrl.runs.rings import ring_rows_of, ring_table
 from agentrl.runs.run_folder import COMMAND_FILE, CONFIG_FILE, RunFolder
 from agentrl.runs.run_paths import audit_file
 from agentrl.runs.run_summary import summarize
@@ -49,6 +50,7 @@ def overview(run: Run) -> dict[str, Any]:
         "step": line.step,
         "steps": line.steps,
         "plays": rows_by_label(run),
+        "rings": rings(run.path, episodes),
         "devices": devices(run),
         "audits": audits(run),
         "config": _shown(run.path / CONFIG_FILE),
@@ -85,6 +87,14 @@ def rows_by_label(run: Run) -> list[dict[str, Any]]:
         }  # fmt: skip
         rows.append(row)
     return rows
+
+
+def rings(run: Path, episodes: Sequence[Summary]) -> dict[str, Any] | None:
+    """Return the columns and rows of the table of `eval.rings`; None if no ring was played."""
+    if not (rows := ring_rows_of(run, episodes)):
+        return None
+    table = ring_table(rows)
+    return {"columns": table.columns, "rows": table.rows}
 
 
 def _problems(episodes: Sequence[Summary]) -> str:

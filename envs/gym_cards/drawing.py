@@ -12,6 +12,8 @@ from agentrl import extras
 from agentrl.errors import ConfigError
 from agentrl.types import Image
 
+COLORS = ("normal", "inverted")
+"""`inverted` is a look for evaluation that training never shows."""
 SIDE = 300
 """Width and height of every picture, in pixels."""
 SUITS = {"H": "♥", "S": "♠", "D": "♦", "C": "♣"}

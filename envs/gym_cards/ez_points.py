@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from agentrl.envs.gym_cards.drawing import RANKS, REGULAR, SIDE, SUITS, draw_points, font
+from agentrl.envs.gym_cards.drawing import COLORS, RANKS, REGULAR, SIDE, SUITS, draw_points, font
 from agentrl.errors import InvalidArgument
 from agentrl.types import Image
 
@@ -43,6 +43,7 @@ class EZPoints(gymnasium.Env[Image, Any]):
     `reset(options={"cards": ["H7", "S5"]})` chooses the cards.
 
     Args:
+        colors: `normal` as in gym-cards, or `inverted`.
         render_mode: None or `rgb_array`.
 
     Raises:
@@ -51,11 +52,13 @@ class EZPoints(gymnasium.Env[Image, Any]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self, colors: str = "normal", render_mode: str | None = None) -> None:
+        if colors not in COLORS:
+            raise InvalidArgument("colors", colors, f"one of {', '.join(COLORS)}")
         if render_mode not in (None, "rgb_array"):
             raise InvalidArgument("render_mode", render_mode, "rgb_array or None")
         font(REGULAR, 20)
-        self.render_mode = render_mode
+        self.colors, self.render_mode = colors, render_mode
         self.action_space = spaces.Discrete(len(SYMBOLS))
         self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
 
@@ -114,7 +117,8 @@ class EZPoints(gymnasium.Env[Image, Any]):
         return tuple(cards[::-1] if rng.random() <= 0.5 else cards)
 
     def _observed(self) -> Image:
-        return draw_points(self._cards, " ".join(self._formula))
+        picture = draw_points(self._cards, " ".join(self._formula))
+        return ~picture if self.colors == "inverted" else picture
 
     def _info(self) -> dict[str, Any]:
         return {

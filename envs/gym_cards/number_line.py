@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from agentrl.envs.gym_cards.drawing import BOLD, SIDE, draw_number_line, font
+from agentrl.envs.gym_cards.drawing import BOLD, COLORS, SIDE, draw_number_line, font
 from agentrl.errors import InvalidArgument
 from agentrl.types import Image
 
@@ -28,6 +28,7 @@ class NumberLine(gymnasium.Env[Image, Any]):
 
     Args:
         max_position: the right end of the line, whose left end is 0.
+        colors: `normal` as in gym-cards, or `inverted`.
         render_mode: None or `rgb_array`.
 
     Raises:
@@ -36,15 +37,19 @@ class NumberLine(gymnasium.Env[Image, Any]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's
 
-    def __init__(self, max_position: int = 5, render_mode: str | None = None) -> None:
+    def __init__(
+        self, max_position: int = 5, colors: str = "normal", render_mode: str | None = None
+    ) -> None:
         # With one move at most, start and target of the published rules may be equal.
         if not 2 <= max_position <= 9999:
             raise InvalidArgument("max_position", max_position, "from 2 to 9999")
+        if colors not in COLORS:
+            raise InvalidArgument("colors", colors, f"one of {', '.join(COLORS)}")
         if render_mode not in (None, "rgb_array"):
             raise InvalidArgument("render_mode", render_mode, "rgb_array or None")
         font(BOLD, 36)
         self.max_position = max_position
-        self.render_mode = render_mode
+        self.colors, self.render_mode = colors, render_mode
         self.action_space = spaces.Discrete(len(MOVES))
         self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
 
@@ -90,7 +95,8 @@ class NumberLine(gymnasium.Env[Image, Any]):
         return self._observed() if self.render_mode == "rgb_array" else None
 
     def _observed(self) -> Image:
-        return draw_number_line(self._target, self._current).copy()
+        picture = draw_number_line(self._target, self._current)
+        return ~picture if self.colors == "inverted" else picture.copy()
 
     def _info(self) -> dict[str, Any]:
         return {

@@ -16,6 +16,7 @@ from agentrl.types import Image
 
 OBSERVATIONS = ("text", "image", "both")
 DEADLOCKS = ("off", "report", "end")
+COLORS = ("normal", "inverted")
 STEP, BOX_ON, BOX_OFF, SOLVED = -0.1, 1.0, -1.0, 10.0
 """The usual rewards, as in gym-sokoban."""
 
@@ -52,6 +53,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
             cycle through the levels, which determine size, boxes and solution lengths.
         observation: `text`, `image` or `both`.
         cell: side of a cell in pixels.
+        colors: `normal`, or `inverted`: a look of the images that training never shows.
         max_steps: the episode is truncated after this many steps.
         deadlock: `report`: say in `info` whether the board is certainly lost. `end`: also end the
             episode and charge for the remaining steps, so that losing early is no better than
@@ -79,12 +81,14 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         levels: str | None = None,
         observation: str = "text",
         cell: int = 28,
+        colors: str = "normal",
         max_steps: int = 120,
         deadlock: str = "report",
         solver_states: int = 20_000,
         render_mode: str | None = None,
     ) -> None:
         _check("observation", observation, OBSERVATIONS)
+        _check("colors", colors, COLORS)
         _check("deadlock", deadlock, DEADLOCKS)
         _check("render_mode", render_mode, (None, *self.metadata["render_modes"]))
         for name, value, least in (("cell", cell, 4), ("max_steps", max_steps, 1)):
@@ -102,7 +106,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
             states=solver_states,
         )
         self.observation = observation
-        self.cell, self.max_steps = cell, max_steps
+        self.cell, self.colors, self.max_steps = cell, colors, max_steps
         self.deadlock = deadlock
         self.render_mode = render_mode
         self.action_space = spaces.Discrete(len(MOVES))
@@ -161,7 +165,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
     def render(self) -> Image | str | None:
         """Return the board as an image or as text, depending on `render_mode`."""
         if self.render_mode == "rgb_array":
-            return draw(self._board, self.cell)
+            return self._picture()
         return self._text if self.render_mode == "ansi" else None
 
     def _is_lost(self) -> bool | None:
@@ -170,8 +174,12 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
     def _seen(self) -> _Observation:
         if self.observation == "text":
             return self._text
-        picture = draw(self._board, self.cell)
+        picture = self._picture()
         return picture if self.observation == "image" else {"text": self._text, "image": picture}
+
+    def _picture(self) -> Image:
+        picture = draw(self._board, self.cell)
+        return ~picture if self.colors == "inverted" else picture
 
     def _info(self) -> _Info:
         success, optimal = self._board.solved, self._level.optimal

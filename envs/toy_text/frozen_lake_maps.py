@@ -5,6 +5,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv, generate_random_map
 
 from agentrl import extras
@@ -12,6 +13,7 @@ from agentrl.errors import ConfigError, InvalidArgument
 from agentrl.text.formatting import hash_fraction
 
 SPLITS = ("all", "train", "eval")
+COLORS = ("normal", "inverted")
 _MOST_DRAWS = 1000
 _DRAWN = ("window_surface", "clock", "ice_img", "ice_crack_imgs", "hole_img", "agent_img",
           "goal_flag_img", "letter_s_img", "letter_g_img")  # fmt: skip
@@ -36,6 +38,7 @@ class FrozenLakeMaps(FrozenLakeEnv):
         is_slippery: whether a move may go sideways.
         success_rate: probability of moving in the chosen direction on a slippery lake.
         reward_schedule: rewards of the goal, of a hole and of ice.
+        colors: `normal` as in Gymnasium, or `inverted`: a look that training never shows.
         render_mode: as in `FrozenLake-v1`; `rgb_array` needs pygame.
 
     Raises:
@@ -51,6 +54,7 @@ class FrozenLakeMaps(FrozenLakeEnv):
         is_slippery: bool = True,
         success_rate: float = 1.0 / 3.0,
         reward_schedule: Sequence[float] = (1, 0, 0),
+        colors: str = "normal",
         render_mode: str | None = None,
     ) -> None:
         if not 3 <= size <= 16:
@@ -64,12 +68,14 @@ class FrozenLakeMaps(FrozenLakeEnv):
         if len(reward_schedule) != 3:
             expected = "three rewards: of the goal, of a hole and of ice"
             raise InvalidArgument("reward_schedule", reward_schedule, expected)
+        if colors not in COLORS:
+            raise InvalidArgument("colors", colors, f"one of {', '.join(COLORS)}")
         if render_mode not in (None, "ansi") and find_spec("pygame") is None:
             raise ConfigError(
                 f"the picture needs pygame, which is not installed; run: "
                 f"{extras.installation_of('pygame')}"
             )
-        self._size, self._frozen = size, frozen
+        self._size, self._frozen, self._colors = size, frozen, colors
         self._split, self._held_out = split, held_out
         self._rules: dict[str, Any] = {
             "is_slippery": is_slippery,
@@ -105,6 +111,11 @@ class FrozenLakeMaps(FrozenLakeEnv):
         """Move by one square, or stay at the edge."""
         observation, reward, terminated, truncated, info = super().step(a)  # type: ignore[no-untyped-call]
         return observation, float(reward), terminated, truncated, self._with_map(info)
+
+    def render(self) -> Any:
+        """Return Gymnasium's picture or text, with inverted colors if `colors` says so."""
+        shown = super().render()  # type: ignore[no-untyped-call]
+        return ~shown if self._colors == "inverted" and isinstance(shown, np.ndarray) else shown
 
     def _draw_map(self) -> list[str]:
         for _ in range(_MOST_DRAWS):

@@ -66,7 +66,10 @@ def runs(
 
 def print_runs(found: "Sequence[RunSummary]") -> None:
     """Print a table, omitting columns that do not fit a narrow terminal."""
-    rows, gap = [_row(one) for one in found], 3
+    from agentrl.config import RINGS
+
+    rings = [ring for ring in RINGS if any(ring in one.rings for one in found)]
+    rows, gap = [_row(one, rings) for one in found], 3
     shown = list(rows[0])
     widths = {name: max(cell_len(name), *(cell_len(row[name]) for row in rows)) for name in shown}
     # Otherwise rich would shrink all columns until none is legible.
@@ -81,7 +84,8 @@ def print_runs(found: "Sequence[RunSummary]") -> None:
         typer.echo(f"Columns hidden on this narrow terminal: {', '.join(left_out)}")
 
 
-def _row(one: "RunSummary") -> dict[str, str]:
+def _row(one: "RunSummary", rings: "Sequence[str]") -> dict[str, str]:
+    from agentrl.runs.rings import with_interval
     from agentrl.text.formatting import format_duration
 
     failed_with = None if one.failure is None else one.failure.type
@@ -92,6 +96,10 @@ def _row(one: "RunSummary") -> dict[str, str]:
         "seed": str(one.seed),
         "steps": str(one.step) if one.steps in (None, one.step) else f"{one.step}/{one.steps}",
         "result (95% interval)": one.result,
+        **{
+            f"unseen {ring}": with_interval(one.rings[ring]) if ring in one.rings else ""
+            for ring in rings
+        },
         "time": format_duration(one.seconds),
         "state": ": ".join(filter(None, (one.state, failed_with, one.stage))),
         "started": time.strftime("%Y-%m-%d %H:%M", time.localtime(one.started)),

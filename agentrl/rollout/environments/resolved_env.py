@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium
 
 from agentrl import env_registry, user_code
-from agentrl.config import EnvConfig, EvalConfig, History, parse_history
+from agentrl.config import EnvConfig, History, parse_history
 from agentrl.data.gymnasium_spaces import AnyText
 from agentrl.errors import (
     ConfigError,
@@ -43,11 +44,12 @@ class ResolvedEnv:
     """
 
     settings: EnvConfig
-    """The section `env`; in evaluation, its `kwargs` include `eval.kwargs`."""
+    """The section `env`; in evaluation, its `kwargs` include `overrides`."""
     registration: env_registry.EnvRegistration
     """The environment's registration, with the translator and players from the settings."""
-    eval_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Keyword arguments set by `eval.kwargs`; empty when training."""
+    overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Keyword arguments by the section that overrides `env.kwargs` with them, such as `eval.kwargs`
+    or `eval.rings.levels`; later sections win. Empty when training."""
     section: str = "env.kwargs"
     """The configuration key of `settings.kwargs`, for messages."""
     allowed_apps: Sequence[str] = ()
@@ -92,7 +94,12 @@ class ResolvedEnv:
     @property
     def eval_note(self) -> str:
         """The evaluation arguments, for messages that do not name one; empty when training."""
-        return f" (with eval.kwargs={self.eval_kwargs})" if self.eval_kwargs else ""
+        given = ", ".join(f"{section}={dict(kwargs)}" for section, kwargs in self._given.items())
+        return f" (with {given})" if given else ""
+
+    @property
+    def _given(self) -> dict[str, Mapping[str, Any]]:
+        return {section: kwargs for section, kwargs in self.overrides.items() if kwargs}
 
     @cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
@@ -112,6 +119,11 @@ class ResolvedEnv:
     def own_kwargs(self) -> dict[str, Any]:
         """`kwargs` without the arguments of `gymnasium.make`."""
         return {k: v for k, v in self.kwargs.items() if k not in _MAKE_ARGUMENTS}
+
+    @property
+    def all_kwargs(self) -> dict[str, Any]:
+        """`kwargs` with the entry point's defaults."""
+        return {**{name: one.default for name, one in self.parameters.items()}, **self.kwargs}
 
     def remote_kwargs(self, deadline_s: float) -> dict[str, Any]:
         """Return a remote environment's extra arguments for how long its client waits."""
@@ -203,7 +215,7 @@ class ResolvedEnv:
                     f"{self._section_of(name)}.{name}: {self.id} does not accept this argument"
                     f"{known_names(name, self.parameters, label='It accepts')}"
                 )
-        section = "eval.kwargs" if self.eval_kwargs else self.section
+        section = next(reversed(self._given), self.section)
         registered = gymnasium.spec(self.registration.id).kwargs or {}
         required = [n for n, p in self.parameters.items() if p.default is p.empty]
         missing = [n for n in required if n not in {"device", *registered, *self.kwargs}]
@@ -236,14 +248,15 @@ class ResolvedEnv:
         except InvalidArgument as error:
             raise ConfigError(f"{self._section_of(error.name)}.{error}") from error
         except ConfigError as error:
-            if not self.eval_kwargs:
+            if not self._given:
                 raise
             raise ConfigError(f"{error}{self.eval_note}") from error
 
     def _section_of(self, name: str) -> str:
         """Return the configuration section that sets an argument."""
-        if name in self.eval_kwargs:
-            return "eval.kwargs"
+        for section, kwargs in reversed(self.overrides.items()):
+            if name in kwargs:
+                return section
         settings = self.settings
         shared = name in settings.translator_kwargs and name not in settings.kwargs
         return "env.translator_kwargs" if shared else self.section
@@ -268,7 +281,7 @@ class ResolvedEnv:
 
 def resolve_env(
     settings: EnvConfig,
-    evaluation: EvalConfig | None = None,
+    overrides: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     *,
     section: str = "env.kwargs",
 ) -> ResolvedEnv:
@@ -276,8 +289,7 @@ def resolve_env(
 
     Args:
         settings: the section `env`.
-        evaluation: the section `eval`, whose `kwargs` apply to held-out episodes; None for
-            training.
+        overrides: see `ResolvedEnv`.
         section: the configuration key of `settings.kwargs`, for messages.
 
     Raises:
@@ -291,11 +303,13 @@ def resolve_env(
         translator=known.translator if own is None else TRANSLATOR.target(own),
         players=env_registry.with_common({**known.players, **players}),
     )
-    eval_kwargs = {} if evaluation is None else evaluation.kwargs
+    kwargs = dict(settings.kwargs)
+    for own_kwargs in overrides.values():
+        kwargs |= own_kwargs
     return ResolvedEnv(
-        settings=replace(settings, kwargs={**settings.kwargs, **eval_kwargs}),
+        settings=replace(settings, kwargs=kwargs),
         registration=registration,
-        eval_kwargs=eval_kwargs,
+        overrides=overrides,
         section=section,
     )
 

@@ -126,7 +126,7 @@ class RolloutWorker:
 
     def _open_rewards(self) -> None:
         """Load the rewards of each task; tasks with equal rewards share one process."""
-        encoder, tasks = self.engines.encoder, self._plan.tasks
+        encoder, tasks = self.engines.encoder, self._plan.playable
         form = CHATML if encoder is None else encoder.query_format
         deadline_s = self._plan.settings.rollout.reward_deadline_s
         for name, task in tasks.items():

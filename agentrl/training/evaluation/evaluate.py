@@ -2,7 +2,7 @@
 
 import io
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.workers.open_rollouts import open_rollouts
 from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.job_failure import recorded_failure
+from agentrl.runs.rings import ring_label
 from agentrl.runs.run_folder import RunFolder
 from agentrl.runs.run_start_records import record_start
 from agentrl.training import engine_check, env_seeds
@@ -82,6 +83,10 @@ class EvaluationJob:
         # Demonstrations are played in the job's own environment.
         return {"": 1.0} if self.split == "demo" else self.plan.settings.mixture_weights()
 
+    def rings(self) -> dict[str, int]:
+        """Return the number of seeds to play in each ring of `eval.rings`."""
+        return {} if self.split == "demo" else env_seeds.ring_episodes(self.plan.tasks[""].eval)
+
     def warn_if_untrained(self) -> None:
         """Warn if the initial model of a configuration plays, rather than a trained one."""
         target = self.policy.target
@@ -122,7 +127,8 @@ def evaluate(
         overrides: `key=value` settings.
 
     Returns:
-        The means of all metrics, the results per seed, and the folder of the recorded episodes.
+        The means of all metrics, the results per seed and per ring (`eval.rings`), and the folder
+        of the recorded episodes.
 
     Raises:
         ConfigError: an argument or setting names something that does not exist, or the server does
@@ -282,8 +288,9 @@ async def _play_and_record(rollouts: _SharedRollouts, job: EvaluationJob) -> Eva
 
 
 async def _evaluate(rollouts: _SharedRollouts, job: EvaluationJob, folder: Path) -> Evaluation:
-    plan, policy, name = job.plan, job.policy, job.policy_name
-    chosen, mixture = job.seeds(), job.mixture()
+    plan, policy = job.plan, job.policy
+    name = f"{job.policy_name} greedy" if job.greedy else job.policy_name
+    chosen, rings = job.seeds(), job.rings()
     with _shown(plan.settings.logging, folder) as display:
         try:
             opened = await rollouts.open(plan, folder)
@@ -292,26 +299,45 @@ async def _evaluate(rollouts: _SharedRollouts, job: EvaluationJob, folder: Path)
                 with show_engine_start(engine, opened.engines.count, display.progress):
                     await opened.engines.start()
                 await rollouts.check_engine(job, display)
-            display.stage("evaluation" if job.task is None else f"evaluation: {job.task}")
-            total = len(chosen) * job.samples * len(mixture)
-            async with show_progress(opened, display.progress, total, name):
-                found = await play_held_out(
-                    opened,
-                    chosen,
-                    split=job.split,
-                    name=f"{name} greedy" if job.greedy else name,
-                    step=policy.trained_steps,
-                    player=policy.scripted,
-                    greedy=job.greedy,
-                    mixture=mixture,
-                    samples=job.samples,
-                    category=job.category,
-                )
+            stage = "evaluation" if job.task is None else f"evaluation: {job.task}"
+            found = await _play(opened, display, job, stage, name, chosen, job.mixture())
+            for ring, count in rings.items():
+                beyond = await _play(
+                    opened, display, job, f"{stage}, unseen {ring}", ring_label(name, ring),
+                    chosen[:count], {ring: 1.0},
+                )  # fmt: skip
+                found = replace(found, rings={**found.rings, ring: beyond})
         except BaseException:
             await rollouts.close()  # even if actors have died
             raise
         await opened.finish()  # ensures that all recorded episodes are on disk
     return found
+
+
+async def _play(
+    rollouts: Rollouts,
+    display: ConsoleDisplay,
+    job: EvaluationJob,
+    stage: str,
+    name: str,
+    chosen: Sequence[int],
+    mixture: Mapping[str, float],
+) -> Evaluation:
+    display.stage(stage)
+    total = len(chosen) * job.samples * len(mixture)
+    async with show_progress(rollouts, display.progress, total, job.policy_name):
+        return await play_held_out(
+            rollouts,
+            chosen,
+            split=job.split,
+            name=name,
+            step=job.policy.trained_steps,
+            player=job.policy.scripted,
+            greedy=job.greedy,
+            mixture=mixture,
+            samples=job.samples,
+            category=job.category,
+        )
 
 
 @contextmanager

@@ -56,6 +56,8 @@ class Evaluation:
     """Metrics of each valid episode, by its seed."""
     categories: dict[int, str] = field(default_factory=dict)
     """Category by seed, for seeds that have one."""
+    rings: dict[str, "Evaluation"] = field(default_factory=dict)
+    """The results on unseen `levels` and under unseen `rules`, if played (`eval.rings`)."""
 
     def __repr__(self) -> str:
         means = ", ".join(
@@ -66,7 +68,8 @@ class Evaluation:
         void = f", {self.void} void" if self.void else ""
         if unscored := self.metrics.get("unscored"):
             void += f", {unscored:.1%} unscored"
-        return f"Evaluation({means}, {pluralize(self.episodes, 'episode')}{void})"
+        rings = "".join(f", unseen {ring}: {found!r}" for ring, found in self.rings.items())
+        return f"Evaluation({means}, {pluralize(self.episodes, 'episode')}{void}{rings})"
 
     def _repr_html_(self) -> str:
         """Return a table of the metrics with 95% confidence intervals over the seeds."""
@@ -77,7 +80,8 @@ class Evaluation:
         ]
         table = ResultTable(columns=("", "mean", "95% interval"), rows=rows)
         where = "" if self.run is None else f", recorded in {self.run}"
-        return f"<p>{escape(f'{self!r}{where}')}</p>{table.html()}"
+        rings = "".join(found._repr_html_() for found in self.rings.values())
+        return f"<p>{escape(f'{self!r}{where}')}</p>{table.html()}{rings}"
 
     def intervals(self) -> dict[str, tuple[float, float]]:
         """Return the 95% confidence intervals over the seeds, for metrics that have one."""
@@ -93,11 +97,16 @@ class Evaluation:
         return found
 
     def summary(self) -> dict[str, Any]:
-        """Return the means and counts as written to `summary.json`, without results per seed."""
+        """Return the means and counts as written to `summary.json`, without results per seed.
+
+        The rings' summaries are under the key `rings`.
+        """
         counts = {"episodes": self.episodes, "void": self.void, "seconds": round(self.seconds, 1)}
         causes = {f"void/{cause}": count for cause, count in self.void_causes.items()}
         full = {"context_full": self.context_full} if self.context_full else {}
-        return {**{k: round(v, 4) for k, v in self.metrics.items()}, **counts, **causes, **full}
+        means = {k: round(v, 4) for k, v in self.metrics.items()}
+        rings = {name: one.summary() for name, one in self.rings.items()}
+        return {**means, **counts, **causes, **full, **({"rings": rings} if rings else {})}
 
     def warn(self, name: str) -> None:
         """Warn about void episodes, full contexts and truncated replies, which affect the means."""
@@ -127,7 +136,7 @@ class Evaluation:
 
     def record(self, name: str, step: int) -> dict[str, Any]:
         """Return a line of `evaluations.jsonl`, with results per seed for paired comparisons."""
-        left_out = {"run", "model", "samples", "categories"}
+        left_out = {"run", "model", "samples", "categories", "rings"}
         if not self.audit:
             left_out.add("audit")
         kept = {key: value for key, value in asdict(self).items() if key not in left_out}
@@ -188,8 +197,8 @@ async def play_held_out(
         step: number of training steps of the model.
         player: a scripted player; None for the model.
         greedy: the model always takes its most probable token.
-        mixture: the weight of each environment (`Config.mixture_weights`). All environments are
-            played on the same seeds.
+        mixture: the weight of each environment (`Config.mixture_weights`), or of a single ring of
+            `eval.rings`. All environments are played on the same seeds.
         samples: number of episodes per seed.
         category: where a seed's category is: a column of the data, or a key of `reset`'s info.
         check: called with the episodes; raises an error if they are unusable.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from agentrl.config import Config, EnvConfig, EvalConfig, RewardConfig
+from agentrl.config import Config, EnvConfig, EvalConfig, RewardConfig, RingsConfig
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import SUITE
 from agentrl.rollout.environments.resolved_env import resolve_env
@@ -100,9 +100,16 @@ class SuiteTask:
         )
 
     def seeds_of(self, settings: EvalConfig, episodes: int) -> EvalConfig:
-        """Return the section `eval` of a job with this task's seeds and without `kwargs`."""
+        """Return the section `eval` of a job with this task's seeds, without `kwargs` and rings."""
         first = settings.first_seed if self.first_seed is None else self.first_seed
-        return replace(settings, episodes=episodes, first_seed=first, kwargs={}, suite=None)
+        return replace(
+            settings,
+            episodes=episodes,
+            first_seed=first,
+            kwargs={},
+            suite=None,
+            rings=RingsConfig(),
+        )
 
     def env_of(self, env: EnvConfig, evaluation: EvalConfig) -> EnvConfig:
         """Return the environment to play, given the job's environment and evaluation settings."""

@@ -15,8 +15,9 @@ from agentrl.confidence_intervals import (
     student_estimate,
 )
 from agentrl.errors import ConfigError
-from agentrl.replay import Run
+from agentrl.replay import Run, Summary
 from agentrl.runs.file_reading import is_number, load_json
+from agentrl.runs.rings import RING_COLUMNS, SEEDS, ring_of
 from agentrl.training.evaluation.held_out_evaluation import Evaluation
 from agentrl.training.evaluation.suite import SuiteTask
 
@@ -55,6 +56,8 @@ class TaskResult:
     """Source of the categories: a data set column, or a key of the info."""
     categories: Mapping[int, str]
     """Category of the episodes, by seed."""
+    ring: str = SEEDS
+    """The task's ring (`eval.rings`): `seeds`, `levels` or `rules`."""
 
     @property
     def episodes(self) -> int:
@@ -110,7 +113,11 @@ class TaskResult:
         Raises:
             AttributeError, KeyError, TypeError, ValueError: `tree` is not a result.
         """
-        own = {field.name: tree[field.name] for field in fields(cls)}
+        # Results of earlier versions have no ring.
+        own = {
+            "ring": SEEDS,
+            **{one.name: tree[one.name] for one in fields(cls) if one.name in tree},
+        }
         # In JSON, the seeds are strings.
         own["values"] = {int(seed): list(map(float, v)) for seed, v in own["values"].items()}
         own["categories"] = {int(seed): str(c) for seed, c in own["categories"].items()}
@@ -203,11 +210,14 @@ def differences(results: Sequence[TaskResult]) -> list[Difference]:
     return found
 
 
-def means(results: Iterable[TaskResult]) -> dict[tuple[str, str], float]:
-    """Return the mean over tasks by suite and model, if there are several with the same metric."""
-    by_model: dict[tuple[str, str], list[TaskResult]] = {}
+def means(results: Iterable[TaskResult]) -> dict[tuple[str, str, str], float]:
+    """Return the mean over tasks by suite, model and ring, if several have the same metric.
+
+    A mean over rings would hide how far a skill reaches, and depend on the rings that were played.
+    """
+    by_model: dict[tuple[str, str, str], list[TaskResult]] = {}
     for one in results:
-        by_model.setdefault((one.suite, one.model), []).append(one)
+        by_model.setdefault((one.suite, one.model, one.ring), []).append(one)
     return {
         key: sum(one.score.mean for one in tasks) / len(tasks)
         for key, tasks in by_model.items()
@@ -223,8 +233,8 @@ def tree_of(results: Sequence[TaskResult]) -> dict[str, Any]:
             {**asdict(one), "estimate": _rounded(one.estimate)} for one in differences(results)
         ],
         "means": [
-            {"suite": suite, "model": model, "mean": round(mean, _DIGITS)}
-            for (suite, model), mean in means(results).items()
+            {"suite": suite, "model": model, "ring": ring, "mean": round(mean, _DIGITS)}
+            for (suite, model, ring), mean in means(results).items()
         ],
     }
 
@@ -258,8 +268,8 @@ def _read(file: Path) -> list[TaskResult]:
         return [TaskResult.from_json(one) for one in load_json(file)["results"]]
     except FileNotFoundError:
         is_folder = file.name == RESULTS and file.parent.is_dir()
-        if is_folder and (recorded := _recorded(file.parent)) is not None:
-            return [recorded]
+        if is_folder and (recorded := _recorded(file.parent)):
+            return recorded
         raise ConfigError(
             f"{file}: no such file; give the folder of an evaluation, or its {RESULTS}"
         ) from None
@@ -268,15 +278,23 @@ def _read(file: Path) -> list[TaskResult]:
         raise ConfigError(f"{file}: cannot be read as suite results{why}") from error
 
 
-def _recorded(run: Path) -> TaskResult | None:
-    """Read an evaluation without a suite from its episodes; None if the folder has none."""
+def _recorded(run: Path) -> list[TaskResult]:
+    """Read an evaluation without a suite from its episodes: a task per ring with valid episodes."""
     recorded = Run(run)
-    summary = recorded.summary
     # Only evaluations record a policy; a training run's episodes come from many model versions.
-    episodes = recorded.episodes() if "policy" in summary else []
+    episodes = recorded.episodes() if "policy" in recorded.summary else []
+    by_ring = {
+        ring: [one for one in episodes if ring_of(one.label) == ring] for ring in RING_COLUMNS
+    }
+    found = (_recorded_ring(recorded, ring, played) for ring, played in by_ring.items())
+    return [one for one in found if one is not None]
+
+
+def _recorded_ring(recorded: Run, ring: str, episodes: Sequence[Summary]) -> TaskResult | None:
     valid = [one for one in episodes if not one.outcome.void]
     if not valid:
         return None
+    summary = recorded.summary if ring == SEEDS else recorded.summary.get("rings", {}).get(ring, {})
     rows = [dict(one.metrics) | {"reward": one.reward} for one in valid]
     metric = next((name for name in _SHARES if all(name in row for row in rows)), "reward")
     values: dict[int, list[float]] = {}
@@ -284,10 +302,13 @@ def _recorded(run: Path) -> TaskResult | None:
         values.setdefault(one.seed, []).append(row[metric])
     config = recorded.config
     played = {key: config.get(key) for key in ("env", "rewards", "mixture")}
+    if ring != SEEDS:
+        played["ring"] = config.get("eval", {}).get("rings", {}).get(ring)
     return TaskResult(
-        model=run.resolve().name,
+        model=recorded.path.resolve().name,
         suite="evaluation",
-        task=valid[-1].env_id,
+        task=valid[-1].env_id if ring == SEEDS else f"{valid[-1].env_id}, unseen {ring}",
+        ring=ring,
         metric=metric,
         passes=metric != "reward",
         settings=json.dumps(played, default=str),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentrl.confidence_intervals import Estimate
+from agentrl.runs.rings import SEEDS
 from agentrl.text.formatting import printable
 from agentrl.text_tables import ResultTable
 from agentrl.training.evaluation.suite_results import TaskResult, differences, means
@@ -53,8 +54,8 @@ def _table(suite: str, results: Sequence[TaskResult]) -> SuiteTable:
             parts = list(one.by_category.items())[:_MAX_CATEGORIES]
             kind = (one.category or "").rpartition(".")[2]
             rows += [layout.row(part, f"{PART}{kind} {name}", "", None) for name, part in parts]
-    for (_, model), mean in means(results).items():
-        rows.append(layout.mean_row(model, mean))
+    for (_, model, ring), mean in means(results).items():
+        rows.append(layout.mean_row(model, ring, mean))
     return SuiteTable(
         suite=suite,
         about="" if layout.metrics else results[0].metric,
@@ -104,9 +105,9 @@ class _Layout:
             mean += f", {unscored:.1%} unscored"
         return [name, *named, mean, *against, *rates, played, void]
 
-    def mean_row(self, model: str, mean: float) -> list[str]:
+    def mean_row(self, model: str, ring: str, mean: float) -> list[str]:
         named = [*[model] * self.several, *[""] * self.metrics]
-        cells = [MEAN, *named, number(mean)]
+        cells = [MEAN if ring == SEEDS else f"{MEAN}, unseen {ring}", *named, number(mean)]
         return [*cells, *([""] * (len(self.columns) - len(cells)))]
 
 

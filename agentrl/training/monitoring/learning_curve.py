@@ -41,7 +41,7 @@ def read_curves(run: Path) -> dict[str, dict[str, Points]]:
         for key, value in entry.items():
             label, _, panel = key.rpartition("/")
             # Doing nothing often earns so little that its line would flatten the others.
-            if label == NOOP:
+            if label == NOOP or "/ring/" in label:  # rings have a table of their own
                 continue
             if panel in _PANELS and isinstance(value, int | float):
                 points = curves.setdefault(panel, {}).setdefault(label or entry["stage"], {})

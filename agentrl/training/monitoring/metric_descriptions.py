@@ -18,7 +18,7 @@ _EVALUATION = "each evaluation"
 _RESERVED = "audit|engine_check|env|learner|replay|resources|rollout|sampling|seconds|watch"
 """Metric prefixes that are not names of players."""
 _PARTS = {
-    "PLAY": f"(?:env/[^/]+|(?!(?:{_RESERVED})/)[^/]+(?:/env/[^/]+)?)",
+    "PLAY": f"(?:env/[^/]+|(?!(?:{_RESERVED})/)[^/]+(?:/(?:env|ring)/[^/]+)?)",
     "ENV": "[^/]+",
 }
 """Patterns for placeholders in capitals; all other placeholders match anything."""
@@ -227,4 +227,5 @@ METRICS: tuple[MetricDescription, ...] = (
 )  # fmt: skip
 """Descriptions of all metrics; the first match applies. PLAY is `train` for the episodes of
 training steps, `sampled` and `greedy` for evaluations of the model, the name of a scripted player
-for its evaluation, and `env/ENV` or `sampled/env/ENV` for one environment of a mixture."""
+for its evaluation, `env/ENV` or `sampled/env/ENV` for one environment of a mixture, and
+`sampled/ring/levels` or `sampled/ring/rules` for a ring of the evaluation (`eval.rings`)."""

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from agentrl.runs.job_failure import JOB_LOG
 from agentrl.runs.metrics_file import EVALUATION, TRAINING_STAGES, read_metrics
+from agentrl.runs.rings import ring_metrics
 from agentrl.text_tables import flatten_results
 from agentrl.training.monitoring.guarded_logger import GuardedLogger, open_guarded
 from agentrl.training.monitoring.learning_curve import draw_curve
@@ -125,6 +126,8 @@ class Reporter:
         for row, numbers in flatten_results({name: result}).items():
             label = row.rpartition(" ")[2]
             metrics = {f"{label}/{key}": value for key, value in numbers.items()}
+            self._log(EVALUATION, self._step, metrics)
+        for metrics in ring_metrics(name, result):
             self._log(EVALUATION, self._step, metrics)
 
     def progress(self, done: float, total: float, note: str = "") -> None:

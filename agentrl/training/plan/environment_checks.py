@@ -35,6 +35,13 @@ def check_environments(plan: RolloutPlan, players: Iterable[str]) -> None:
     for name, task in mixture.items():
         with named_in_errors(name):
             _check_environment(task, players)
+    for name, ring in plan.rings.items():
+        _check_held_out(ring, "eval.rings.episodes", ring.eval.rings.episodes)
+        if ring.held_out.all_kwargs == own.held_out.all_kwargs:
+            raise ConfigError(
+                f"eval.rings.{name}={ring.eval.rings.played[name]}: changes nothing, so this ring "
+                "would only repeat the held-out seeds; set another value, or remove the ring"
+            )
     settings = own.train.settings
     if own.train.app is not None and settings.processes:
         raise ConfigError(
@@ -44,34 +51,42 @@ def check_environments(plan: RolloutPlan, players: Iterable[str]) -> None:
 
 
 def _check_environment(task: PlayTask, players: Iterable[str]) -> None:
-    env, evaluation = task.train, task.eval
+    env = task.train
     env.check_arguments()
-    held_out = task.held_out.check_arguments()
-    if evaluation.kwargs:
-        open_translator(task.held_out)
-    if held_out is not None and evaluation.episodes > held_out:
-        log.warning(
-            "eval.episodes=%s: only %s distinct episodes are held out, so they are played "
-            "repeatedly",
-            evaluation.episodes,
-            held_out,
-        )
+    _check_held_out(task, "eval.episodes", task.eval.episodes)
     instructions_for(env.settings, open_translator(env))
     history_of(env.settings)
     for name in players:
         load_player(env, name)
 
 
+def _check_held_out(task: PlayTask, key: str, episodes: int) -> None:
+    """Check the arguments of held-out episodes, and warn if there are fewer than `key` asks for."""
+    count = task.held_out.check_arguments()
+    if task.held_out.overrides:
+        open_translator(task.held_out)
+    if count is not None and episodes > count:
+        log.warning(
+            "%s=%s: only %s distinct episodes are held out, so they are played repeatedly",
+            key,
+            episodes,
+            count,
+        )
+
+
 def count_episodes(plan: RolloutPlan) -> Mapping[str, int | None]:
     """Return the number of distinct episodes in `training` and in `evaluation`.
 
-    Includes each environment of a mixture. Unknown numbers are None.
+    Includes each environment of a mixture, and each ring (`unseen levels`). Unknown numbers are
+    None.
     """
     counts = {}
     for name, task in plan.tasks.items():
         prefix = f"{name}, " if name else ""
         counts[f"{prefix}training"] = task.train.check_arguments()
         counts[f"{prefix}evaluation"] = task.held_out.check_arguments()
+    for name, ring in plan.rings.items():
+        counts[f"unseen {name}"] = ring.held_out.check_arguments()
     return counts
 
 

@@ -202,6 +202,7 @@ def _small_worker(plan: RolloutPlan, folder: Path, at_once: int) -> RolloutWorke
     small = replace(
         plan,
         tasks={"": replace(task, train=train, held_out=train, rewards=[])},
+        rings={},
         settings=replace(
             job,
             devices=replace(job.devices, source=f"virtual:{at_once}", hosts={}),

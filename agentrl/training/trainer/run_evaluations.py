@@ -3,11 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentrl.algorithms.core.algorithm import check_state_keys
 from agentrl.rollout.rollout_plan import baseline_players
 from agentrl.rollout.workers.rollouts_interface import Rollouts
+from agentrl.runs.rings import ring_label
 from agentrl.runs.run_folder import RunFolder
 from agentrl.training import env_seeds
 from agentrl.training.evaluation.held_out_evaluation import Evaluation, play_held_out
@@ -59,8 +61,7 @@ class RunEvaluations:
         for player in baseline_players(self._plan.play):
             # A resumed run has played some of them.
             if player not in self._state.results:
-                with self._progress.stage(f"baseline {player}"):
-                    found = await self._evaluate(player, player=player)
+                found = await self._evaluate_rings(f"baseline {player}", player, player=player)
                 self._keep(player, found.summary())
                 have_played = True
         if have_played and (warning := noop_warning(self._state.results)) is not None:
@@ -72,9 +73,9 @@ class RunEvaluations:
             return
         found = {}
         for name, greedy in (("sampled", False), ("greedy", True)):
-            with self._progress.stage(f"evaluation {when}, {name}"):
-                evaluation = await self._evaluate(f"{when} {name}", greedy=greedy)
-                found[name] = evaluation.summary()
+            stage = f"evaluation {when}, {name}"
+            evaluation = await self._evaluate_rings(stage, f"{when} {name}", greedy=greedy)
+            found[name] = evaluation.summary()
         self._keep(when, found)
         warning = invalid_replies_warning(found["sampled"]) if when == "before" else None
         if when == "after":
@@ -104,6 +105,20 @@ class RunEvaluations:
         if self._state.best is None or reward > self._state.best:
             self._state.best, self.best_step = reward, step
 
+    async def _evaluate_rings(
+        self, stage: str, name: str, *, player: str | None = None, greedy: bool = False
+    ) -> Evaluation:
+        """Evaluate on the held-out seeds, and then in each ring of `eval.rings`."""
+        with self._progress.stage(stage):
+            found = await self._evaluate(name, player=player, greedy=greedy)
+        rings = {}
+        for ring, count in env_seeds.ring_episodes(self._plan.settings.eval).items():
+            with self._progress.stage(f"{stage}, unseen {ring}"):
+                rings[ring] = await self._evaluate(
+                    ring_label(name, ring), episodes=count, player=player, greedy=greedy, ring=ring
+                )
+        return replace(found, rings=rings)
+
     async def _evaluate(
         self,
         name: str,
@@ -112,8 +127,10 @@ class RunEvaluations:
         note: str = "",
         player: str | None = None,
         greedy: bool = False,
+        ring: str | None = None,
     ) -> Evaluation:
-        settings, mixture = self._plan.settings.eval, self._plan.weights
+        settings = self._plan.settings.eval
+        mixture = self._plan.weights if ring is None else {ring: 1.0}
         count = settings.episodes if episodes is None else episodes
         async with self._playing, self._progress.watched(count * len(mixture), note):
             found = await play_held_out(

@@ -10,6 +10,7 @@ from typing import Any
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
 from agentrl.replay import Run, Summary
+from agentrl.runs.rings import SEEDS, ring_of
 from agentrl.types import Episode, without_placeholders
 from agentrl.viewer.export.html_pages import EmbeddedFrames, render
 from agentrl.viewer.metric_charts import Chart, Curve, MetricCurves
@@ -61,7 +62,7 @@ def report(run: Run) -> bytes:
 def _examples(run: Run) -> list[_Row]:
     """Return the best, median and worst episode of the last evaluation, or else of the run."""
     candidates = [s for s in run.episodes() if not s.outcome.void and s.turns and not s.removed]
-    if held_out := [s for s in candidates if s.split == "eval"]:
+    if held_out := [s for s in candidates if s.split == "eval" and ring_of(s.label) == SEEDS]:
         last = held_out[-1]
         candidates = [s for s in held_out if (s.label, s.step) == (last.label, last.step)]
     ranked = sorted(candidates, key=lambda s: (s.reward, s.id))

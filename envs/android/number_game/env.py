@@ -41,6 +41,7 @@ class NumberGame(GameEnv):
         cards: 3, or 4, where yellow asks for the second largest number.
         moved: whether cards, button and text change their positions every round.
         distractor: whether the screen shows an irrelevant line about numbers or lamps.
+        colors: `normal` or `inverted`.
         timed: a round is lost after this many touches without a pick; 0 for no clock. In the mode
             `select` every touch picks a card, so no time is lost.
         allow: packages that may be in front besides the game; see `agentrl.devices.AppGuard`.

@@ -6,7 +6,11 @@ from typing import Any, ClassVar
 
 from agentrl.envs.android.phone_game.boxes import Box, SwipePath, swipe_along, tap_at
 from agentrl.envs.android.phone_game.game import PhoneGame
-from agentrl.envs.android.phone_game.level_settings import LevelSettings, PacedSettings
+from agentrl.envs.android.phone_game.level_settings import (
+    INVERTED,
+    LevelSettings,
+    PacedSettings,
+)
 from agentrl.envs.android.phone_game.rules import GameRules, TouchTarget
 from agentrl.types import Image
 
@@ -85,7 +89,8 @@ class GameApp:
 
     def render(self, width: int, height: int) -> Image:
         """Draw the app's area, uint8[height, width, 3]."""
-        return self.game.draw(self.rules, width, height)
+        picture = self.game.draw(self.rules, width, height)
+        return ~picture if self.level.colors == INVERTED else picture
 
     def state(self) -> Mapping[str, Any]:
         """Return the true state as plain JSON values, with `touch_targets` as screen positions."""

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from agentrl.errors import InvalidArgument
 
+COLORS = (NORMAL, INVERTED) = ("normal", "inverted")
 _SWITCH = {"true": True, "1": True, "false": False, "0": False}
 _CHOICES, _DESCRIPTION = "choices", "description"
 
@@ -26,11 +27,15 @@ def switch(default: bool = False) -> Any:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class LevelSettings:
-    """The difficulty or pace of a game: fields made by `one_of` and `switch`.
+    """The difficulty, pace or look of a game: fields made by `one_of` and `switch`.
 
     Raises:
         ValueError: a setting has an invalid value.
     """
+
+    colors: str = one_of("normal", COLORS, "normal or inverted")
+    """`inverted`: the game's area is drawn as by a phone's color inversion, for evaluation with a
+    look that training never shows."""
 
     def __post_init__(self) -> None:
         values = {setting.name: getattr(self, setting.name) for setting in fields(self)}

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.runs.metrics_file import TRAINING_STAGES
+from agentrl.runs.rings import ring_rows_of, ring_table
 from agentrl.text.formatting import format_duration, shown_path
 from agentrl.text_tables import ResultTable, flatten_results, print_table
 from agentrl.training.monitoring.logger import Logger
@@ -155,6 +156,9 @@ class ConsoleDisplay(Logger):
         if rows := flatten_results(results):
             self._console.print(Text(f"{self._run}"), soft_wrap=True)
             for found in ResultTable.of_metrics(rows, may_turn=True).fold(self._console.width):
+                print_table(found, self._console)
+        if rings := ring_rows_of(self._run):
+            for found in ring_table(rings).fold(self._console.width):
                 print_table(found, self._console)
         spent = results.get("seconds", {})
         for stage, seconds in spent.items():

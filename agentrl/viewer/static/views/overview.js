@@ -295,6 +295,7 @@ function tables(run) {
             ),
           ),
         ),
+    run.rings ? rings(run.rings) : null,
     run.audits.map(audit),
     Object.keys(run.causes).length
       ? h(
@@ -319,6 +320,40 @@ function tables(run) {
       : null,
   ];
 }
+
+/** The results on unseen seeds, on unseen levels and under unseen rules, a row per evaluation. */
+const rings = ({ columns, rows }) =>
+  h(
+    "section",
+    { class: "card" },
+    h("h2", {}, "Unseen seeds, levels and rules"),
+    h(
+      "p",
+      { class: "faint" },
+      "Means with 95% intervals: in the environment of the training on other seeds, on levels and under " +
+        "rules that training never shows (eval.rings).",
+    ),
+    h(
+      "div",
+      { class: "scroll" },
+      h(
+        "table",
+        {},
+        h("thead", {}, h("tr", {}, columns.map((name, i) => h("th", { class: i ? "num" : "" }, name)))),
+        h(
+          "tbody",
+          {},
+          rows.map((row) =>
+            h(
+              "tr",
+              {},
+              row.map((cell, i) => h("td", { class: i ? "num" : "" }, i ? cell || "–" : h("bdi", {}, cell))),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 
 /** The best and worst episodes, and those of the same seed before and after training. */
 function highlights({ label, best, worst, changed }) {

@@ -1,0 +1,165 @@
+"""The rings of an evaluation side by side: unseen seeds, unseen levels, unseen rules."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentrl.confidence_intervals import Estimate, estimate
+from agentrl.config import RINGS
+from agentrl.errors import ConfigError
+from agentrl.runs.episode_index import EpisodeIndex
+from agentrl.runs.episode_summary import Summary
+from agentrl.runs.file_reading import as_object, is_number
+from agentrl.runs.run_folder import RunFolder
+from agentrl.runs.run_results import ENDS, RESULT_METRICS, results_of, values_by_seed
+from agentrl.text.formatting import printable
+from agentrl.text_tables import ResultTable
+
+SEEDS = "seeds"
+"""The first ring: the held-out seeds."""
+RING_COLUMNS = (SEEDS, *RINGS)
+"""All rings, from near to far."""
+_UNSEEN = "unseen"
+_BySeed = Mapping[str, Mapping[str, float]]
+
+
+def ring_label(name: str, ring: str) -> str:
+    """Return the name of a ring's evaluation, such as `after sampled unseen levels`."""
+    return f"{name} {_UNSEEN} {ring}"
+
+
+def ring_of(label: str) -> str:
+    """Return the ring of an episode's label, as spelled in episode ids."""
+    return next((ring for ring in RINGS if label.endswith(f"-{_UNSEEN}-{ring}")), SEEDS)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class RingRow:
+    """The results of one evaluation, with a column per ring."""
+
+    player: str
+    """What played: `after, sampled`, or the policy's name."""
+    metric: str
+    """The metric of all columns."""
+    estimates: Mapping[str, Estimate]
+    """The mean in each ring that was played, with its 95% interval if known."""
+
+    @property
+    def cells(self) -> list[str]:
+        """The columns as text, in the order of `RING_COLUMNS`; empty for a ring not played."""
+        found = (self.estimates.get(ring) for ring in RING_COLUMNS)
+        return ["" if one is None else with_interval(one) for one in found]
+
+
+def ring_rows(
+    results: Mapping[str, Any], by_seed: Mapping[str, _BySeed] | None = None
+) -> list[RingRow]:
+    """Return a row for each evaluation that played rings; empty if none did.
+
+    Args:
+        results: contents of `summary.json`, of a training run or of an evaluation.
+        by_seed: metrics by seed of each evaluation and ring, by its name in `evaluations.jsonl`;
+            gives the means their intervals.
+    """
+    rows = []
+    for name, found in _evaluations(results):
+        rings = as_object(found.get("rings"))
+        means = {ring: results_of(rings.get(ring)) for ring in RINGS} | {SEEDS: results_of(found)}
+        metric = next((one for one in RESULT_METRICS if one in means[SEEDS]), None)
+        if not rings or metric is None:
+            continue
+        end, _, decoding = name.partition(" ")
+        estimates = {}
+        for ring in RING_COLUMNS:
+            if metric in means[ring]:
+                label = name if ring == SEEDS else ring_label(name, ring)
+                own = {} if by_seed is None else by_seed.get(label, {})
+                estimates[ring] = _estimate(means[ring][metric], own, metric)
+        player = f"{end}, {decoding}" if end in ENDS else name
+        rows.append(RingRow(player=printable(player), metric=metric, estimates=estimates))
+    return rows
+
+
+def ring_rows_of(run: Path, episodes: Iterable[Summary] | None = None) -> list[RingRow]:
+    """Return the rows of a run's folder, with intervals where results by seed are recorded.
+
+    Args:
+        run: the folder of a training run or of an evaluation.
+        episodes: an evaluation's episodes, if already read.
+    """
+    files = RunFolder(run)
+    results = {**as_object(files.read_state().get("results")), **files.read_summary()}
+    if not ring_rows(results):
+        return []
+    if "policy" not in results:
+        by_seed = {line["name"]: as_object(line.get("by_seed")) for line in files.evaluations()}
+        return ring_rows(results, by_seed)
+    if episodes is None:
+        episodes = []
+        with suppress(ConfigError):
+            episodes = EpisodeIndex(run).all()
+    return ring_rows(results, _by_seed(str(results["policy"]), episodes))
+
+
+def ring_table(rows: Sequence[RingRow]) -> ResultTable:
+    """Return the table of some rows, whose first header is their metric."""
+    metrics = list(dict.fromkeys(one.metric for one in rows))
+    return ResultTable(
+        columns=[" or ".join(metrics), *(f"{_UNSEEN} {ring}" for ring in RING_COLUMNS)],
+        rows=[
+            [one.player if len(metrics) == 1 else f"{one.player}: {one.metric}", *one.cells]
+            for one in rows
+        ],
+    )
+
+
+def ring_metrics(name: str, result: Any) -> Iterator[dict[str, float]]:
+    """Yield the metrics to log of each ring of a result: `sampled/ring/levels/success`."""
+    for full_name, found in _evaluations({name: result}):
+        label = full_name.rpartition(" ")[2]
+        for ring, numbers in as_object(found.get("rings")).items():
+            yield {
+                f"{label}/ring/{ring}/{key}": float(value)
+                for key, value in as_object(numbers).items()
+                if is_number(value)
+            }
+
+
+def with_interval(found: Estimate) -> str:
+    """Format an estimate as `0.2 (0.1 to 0.3)`."""
+    if found.low is None or found.high is None:
+        return f"{found.mean:.3g}"
+    return f"{found.mean:.3g} ({found.low:.3g} to {found.high:.3g})"
+
+
+def _evaluations(results: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the name and result of each evaluation: `random`, `before sampled`, ..."""
+    if "policy" in results:
+        yield str(results["policy"]), results
+        return
+    for name, found in results.items():
+        if name in ENDS:
+            yield from ((f"{name} {how}", as_object(one)) for how, one in as_object(found).items())
+        elif isinstance(found, Mapping):
+            yield name, found
+
+
+def _by_seed(policy: str, episodes: Iterable[Summary]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the metrics of an evaluation's valid episodes, by ring and seed."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for one in episodes:
+        if not one.outcome.void:
+            ring = ring_of(one.label)
+            label = policy if ring == SEEDS else ring_label(policy, ring)
+            found.setdefault(label, {})[str(one.seed)] = {**one.metrics, "reward": one.reward}
+    return found
+
+
+def _estimate(mean: float, by_seed: _BySeed, metric: str) -> Estimate:
+    values = [*values_by_seed(by_seed, metric).values()]
+    own = estimate(values) if values else None
+    is_same = own is not None and math.isclose(own.mean, mean, abs_tol=1e-3)
+    return own if own and is_same else Estimate(mean=mean, count=len(values))
