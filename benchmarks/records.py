@@ -79,6 +79,7 @@ TASKS = {
             "env.kwargs={size: 6, observation: image, max_steps: 15, deadlock: end, split: train, "
             "held_out_by: level}",
             "env.max_turns=15", "eval.kwargs={split: eval}", "model.image_size=[168, 168]",
+            "eval.rings={levels: {size: 7}, rules: {colors: inverted}}",
         ],
         published=Published(
             value="0.81", model="GiGPO, Qwen2.5-VL-3B", episodes=38_400,

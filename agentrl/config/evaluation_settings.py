@@ -15,23 +15,17 @@ class RingsConfig:
     """Evaluation beyond held-out seeds: how far the skill of a model reaches.
 
     The held-out seeds are the first ring; each ring here changes the environment and is reported in
-    a column of its own, before and after training and by `agentrl eval`. A ring without settings is
-    not played.
+    a column of its own, before and after training and by `agentrl eval`.
     """
 
     episodes: EpisodeCount = 20
     """Episodes per ring, on the first of the held-out seeds."""
-    levels: dict[str, Any] = field(default_factory=dict)
+    levels: dict[str, Any] | None = None
     """Overrides of `env.kwargs` and `eval.kwargs` for levels that training never shows: another
-    size, number of cards or map."""
-    rules: dict[str, Any] = field(default_factory=dict)
-    """Overrides for another look or another rule: inverted colors, a slippery floor."""
-
-    @property
-    def played(self) -> dict[str, dict[str, Any]]:
-        """The overrides of each ring that is played, by name."""
-        given = {"levels": self.levels, "rules": self.rules}
-        return {name: given[name] for name in RINGS if given[name]}
+    size, number of cards or map. None does not play this ring."""
+    rules: dict[str, Any] | None = None
+    """Overrides for another look or another rule: inverted colors, a slippery floor. None does not
+    play this ring."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +44,7 @@ class EvalConfig:
     """The first held-out seed."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Overrides of `env.kwargs` for evaluation: another split of the data, or a harder level."""
-    rings: RingsConfig = field(default_factory=RingsConfig)
+    rings: RingsConfig | None = None
     baselines: list[str] | None = None
     """Scripted players that are evaluated for comparison; None uses `noop`, which does nothing, and
     `random` and `expert`, if the environment has them."""
@@ -58,6 +52,14 @@ class EvalConfig:
     """Evaluation suite that `agentrl eval` plays instead of the job's environment: a name such as
     `number_game_levels` (`agentrl list suite`), your own YAML file, or your own class
     (`my_suite.py:MySuite`)."""
+
+    @property
+    def ring_kwargs(self) -> dict[str, dict[str, Any]]:
+        """The overrides of each ring that is played, by its name."""
+        if self.rings is None:
+            return {}
+        given = {"levels": self.rings.levels, "rules": self.rings.rules}
+        return {name: kwargs for name in RINGS if (kwargs := given[name])}
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""

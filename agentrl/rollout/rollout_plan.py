@@ -96,7 +96,7 @@ def plan_rollouts(config: Config) -> RolloutPlan:
             )
         tasks[name] = PlayTask(train=train, held_out=held_out, rewards=job.rewards, eval=job.eval)
     rings = {}
-    for name, kwargs in config.eval.rings.played.items():
+    for name, kwargs in config.eval.ring_kwargs.items():
         overrides = {_EVAL_KWARGS: config.eval.kwargs, f"eval.rings.{name}": kwargs}
         held_out = resolve_env(config.env, overrides).with_allowed_apps(allow)
         rings[name] = PlayTask(

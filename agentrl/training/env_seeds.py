@@ -21,8 +21,8 @@ def ring_episodes(settings: EvalConfig) -> dict[str, int]:
 
     An evaluation of fewer episodes plays no more in a ring.
     """
-    count = min(settings.rings.episodes, settings.episodes)
-    return dict.fromkeys(settings.rings.played, count)
+    most = settings.episodes if settings.rings is None else settings.rings.episodes
+    return dict.fromkeys(settings.ring_kwargs, min(most, settings.episodes))
 
 
 def demonstration_seeds(run_seed: int, episodes: int) -> list[int]:
@@ -56,7 +56,7 @@ def check_evaluation_seeds(settings: EvalConfig) -> None:
     Raises:
         ConfigError: the seeds overlap.
     """
-    most = max(settings.episodes, settings.episodes_during, settings.rings.episodes)
+    most = max(settings.episodes, settings.episodes_during)
     if settings.first_seed < 0 or settings.first_seed + most > FIRST_LEARNED_SEED:
         raise ConfigError(
             f"eval.first_seed={settings.first_seed}: must lie in [0, {FIRST_LEARNED_SEED - most}]"

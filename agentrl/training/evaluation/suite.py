@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from agentrl.config import Config, EnvConfig, EvalConfig, RewardConfig, RingsConfig
+from agentrl.config import Config, EnvConfig, EvalConfig, RewardConfig
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import SUITE
 from agentrl.rollout.environments.resolved_env import resolve_env
@@ -108,7 +108,7 @@ class SuiteTask:
             first_seed=first,
             kwargs={},
             suite=None,
-            rings=RingsConfig(),
+            rings=None,
         )
 
     def env_of(self, env: EnvConfig, evaluation: EvalConfig) -> EnvConfig:

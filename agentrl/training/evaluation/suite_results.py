@@ -16,7 +16,7 @@ from agentrl.confidence_intervals import (
 )
 from agentrl.errors import ConfigError
 from agentrl.replay import Run, Summary
-from agentrl.runs.file_reading import is_number, load_json
+from agentrl.runs.file_reading import as_object, is_number, load_json
 from agentrl.runs.rings import RING_COLUMNS, SEEDS, ring_of
 from agentrl.training.evaluation.held_out_evaluation import Evaluation
 from agentrl.training.evaluation.suite import SuiteTask
@@ -303,7 +303,7 @@ def _recorded_ring(recorded: Run, ring: str, episodes: Sequence[Summary]) -> Tas
     config = recorded.config
     played = {key: config.get(key) for key in ("env", "rewards", "mixture")}
     if ring != SEEDS:
-        played["ring"] = config.get("eval", {}).get("rings", {}).get(ring)
+        played["ring"] = as_object(as_object(config.get("eval")).get("rings")).get(ring)
     return TaskResult(
         model=recorded.path.resolve().name,
         suite="evaluation",

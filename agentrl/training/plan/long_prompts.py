@@ -50,12 +50,13 @@ def skip_long_prompts(play: RolloutPlan, folder: Path) -> RolloutPlan:
     env, evaluation = _shortened(play.tasks[""], without_long_rows)
     rings = {}
     for name, ring in play.rings.items():
-        rings[name] = evaluation.rings.played[name]
+        rings[name] = evaluation.ring_kwargs[name]
         inherited = {**env.kwargs, **evaluation.kwargs}.get("skip_rows", [])
         own_rows = without_long_rows(ring.held_out).kwargs.get("skip_rows", [])
         if own_rows != inherited:
             rings[name] = {**rings[name], "skip_rows": own_rows}
-    evaluation = replace(evaluation, rings=replace(evaluation.rings, **rings))
+    if evaluation.rings is not None:
+        evaluation = replace(evaluation, rings=replace(evaluation.rings, **rings))
     skipped: dict[str, Any] = {"skip_rows": []} if "skip_rows" in env.kwargs else {}
     mixture = []
     for one in play.settings.mixture:

@@ -66,7 +66,7 @@ def test_results_survive_their_file_and_keep_distinct_names(tmp_path: Path) -> N
 
 def test_tasks_with_different_metrics_have_no_mean() -> None:
     same = [result("m", task="a"), result("m", task="b", values={1: [1.0]}, categories={})]
-    assert means(same) == {("shapes", "m"): pytest.approx(0.75)}
+    assert means(same) == {("shapes", "m", "seeds"): pytest.approx(0.75)}
     assert means([same[0], result("m", task="b", metric="reward")]) == {}
     (table,) = suite_tables([same[0], result("m", task="b", metric="reward")])
     assert table.table.columns[:3] == ["task", "metric", "mean"]

@@ -50,7 +50,7 @@ def test_arguments_of_an_environment_are_checked_once(monkeypatch, overrides):
         return 3 if pixels == 140 else 7
 
     overrides = [*overrides, "rollout.engine=hf", "rollout.launcher=local", "warm_start.episodes=1"]
-    config = configuration.load("counting", overrides)
+    config = configuration.load("counting", [*overrides, "eval.rings=null"])
     cls = resolve_env(config.env).entry_point
     monkeypatch.setattr(cls, "check_kwargs", classmethod(looks), raising=False)
     planned = described(config)
