@@ -32,6 +32,7 @@ from agentrl.runs.run_paths import (
     is_frame,
     token_advantages_files,
 )
+from agentrl.runs.rings import ring_rows_of, ring_table
 from agentrl.runs.run_results import RESULT_METRICS
 from agentrl.text.formatting import pluralize
 from agentrl.text_tables import ResultTable, flatten_results
@@ -104,8 +105,11 @@ class Run:
         parts = [f"<p>{escape(heading)}</p>"]
         if curve.is_file():
             parts.append(picture_of(curve.read_bytes(), "png", width=_CURVE_WIDTH))
-        rows = flatten_results(self._folder.read_summary())
-        return "".join([*parts, ResultTable.of_metrics(rows).html() if rows else ""])
+        if rows := flatten_results(self._folder.read_summary()):
+            parts.append(ResultTable.of_metrics(rows).html())
+        if rings := ring_rows_of(self.path, self._index.all()):
+            parts.append(ring_table(rings).html())
+        return "".join(parts)
 
     def _result(self) -> list[str]:
         """Describe the results known so far: `["accuracy 0.56 -> 0.98", "18 steps"]`."""

@@ -80,6 +80,17 @@ def test_the_overview_lists_the_worst_cases_of_an_audit(serve, open_page, tmp_pa
     expect(page.get_by_text("I look at card").first).to_be_visible()
 
 
+def test_the_overview_shows_a_column_per_ring(serve, open_page, tmp_path):
+    run = runs.run(tmp_path / "run")
+    levels = {"success": 0.25, "rings": {"levels": {"success": 0.125}, "<b>": {"success": 1}}}
+    (run / "summary.json").write_text(json.dumps({"<i>": levels, "after": {"sampled": 3}}))
+    page = open_page(serve(run).url)
+    card = page.locator("section", has=page.get_by_role("heading", name="Unseen seeds, levels"))
+    columns = ["success", "unseen seeds", "unseen levels", "unseen rules"]
+    expect(card.locator("th")).to_have_text(columns)
+    expect(card.locator("td")).to_have_text(["<i>", "0.25", "0.125", "–"])
+
+
 def test_times_are_rounded_before_they_are_split_into_minutes(small, open_page):
     page = open_page(small.url)
     shown = page.evaluate(

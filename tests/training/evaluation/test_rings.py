@@ -20,6 +20,7 @@ from agentrl.runs.run_summary import summarize
 from agentrl.training.evaluation.suite_results import TaskResult, means, read_results
 from agentrl.training.evaluation.suite_table import suite_tables
 from agentrl.training.plan.job_plan import check_scripted_play
+from agentrl.viewer.export.run_report import report
 from agentrl.viewer.run_overview import overview
 from tests.training.monitoring.test_metric_descriptions import described
 
@@ -132,6 +133,8 @@ def test_the_summary_the_metrics_and_the_tables_have_a_column_per_ring(run: Path
         "levels": 0.55, "rules": 0.25,
     }  # fmt: skip
     assert overview(replay.open(run))["rings"] == {"columns": table.columns, "rows": table.rows}
+    assert "<h2>Unseen seeds, levels and rules</h2>" in report(replay.open(run)).decode()
+    assert "unseen rules" in replay.open(run)._repr_html_()
     printed = subprocess.run(
         [sys.executable, ROOT / "benchmarks/table_of_runs.py", run],
         capture_output=True, text=True, check=True,
