@@ -24,6 +24,7 @@ from agentrl.replay.frames import frame_pack
 from agentrl.runs.episode_index import EpisodeIndex
 from agentrl.runs.episode_summary import Filter, Summary, check_label
 from agentrl.runs.metrics_file import read_metrics
+from agentrl.runs.rings import ring_rows_of, ring_table
 from agentrl.runs.run_folder import CONFIG_FILE, RunFolder, missing_run
 from agentrl.runs.run_paths import (
     episode_file,
@@ -32,7 +33,6 @@ from agentrl.runs.run_paths import (
     is_frame,
     token_advantages_files,
 )
-from agentrl.runs.rings import ring_rows_of, ring_table
 from agentrl.runs.run_results import RESULT_METRICS
 from agentrl.text.formatting import pluralize
 from agentrl.text_tables import ResultTable, flatten_results

@@ -88,7 +88,7 @@ def test_the_overview_shows_a_column_per_ring(serve, open_page, tmp_path):
     card = page.locator("section", has=page.get_by_role("heading", name="Unseen seeds, levels"))
     columns = ["success", "unseen seeds", "unseen levels", "unseen rules"]
     expect(card.locator("th")).to_have_text(columns)
-    expect(card.locator("td")).to_have_text(["<i>", "0.25", "0.125", "–"])
+    expect(card.locator("td")).to_have_text(["<i>", "0.25", "0.125", "\N{EN DASH}"])
 
 
 def test_times_are_rounded_before_they_are_split_into_minutes(small, open_page):
