@@ -1,7 +1,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,15 @@ import pytest_asyncio
 import torch
 from safetensors.torch import load_file, save_file
 
-from agentrl.errors import ConfigError, EngineError
+from agentrl.config import ModelConfig, RolloutConfig
+from agentrl.errors import ConfigError, EngineError, EngineMismatch
 from agentrl.policies import tiny_model
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.vllm_engine import VLLMEngine
 from agentrl.policies.models import load_model
+from agentrl.training.engine_check import ComparedPrompt, ReferenceCopy
 from agentrl.types import Message, Prompt, Reply
 from agentrl.weight_sync import safetensors_files
 from tests.policies import families
@@ -75,6 +77,24 @@ async def test_logprobs_equal_those_of_transformers(
     asked = prompts(encoder)
     check_against_transformers(tiny_vlm, asked, await ask(engine, asked))
     check_against_transformers(tiny_vlm, asked, await ask(engine, asked))  # from its caches
+
+
+@pytest.mark.vllm
+@in_the_engines_loop
+async def test_images_in_the_wrong_order_are_refused(
+    engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path
+) -> None:
+    two = (np.zeros((140, 84, 3), np.uint8), picture(2))
+    message = Message(role="user", text="<image>a<image>", images=two)
+    compared = [ComparedPrompt(prompt=Conversation(encoder, "").observe(message))]
+    copy = ReferenceCopy(tiny_vlm, ModelConfig(path=str(tiny_vlm)), RolloutConfig())
+    assert (await copy.compare(compared, engine.generate)).largest < 1e-4
+
+    async def swapped(prompt: Prompt, sampling: Sampling) -> Reply:
+        return await engine.generate(replace(prompt, images=prompt.images[::-1]), sampling)
+
+    with pytest.raises(EngineMismatch, match=r"vllm \d"):
+        await copy.compare(compared, swapped)
 
 
 @pytest.mark.vllm

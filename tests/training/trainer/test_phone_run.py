@@ -158,7 +158,8 @@ def test_summary_has_the_documented_entries(whole_run):
     assert (summary["expert"]["accuracy"], summary["expert"]["score"]) == (1.0, 120)
     assert list(summary["seconds"]) == [
         "start", "baseline random", "baseline expert", "demonstrations", "warm start",
-        "saving", "engine start", "evaluation before", "reinforcement", "evaluation after",
+        "saving", "engine start", "engine check", "evaluation before", "reinforcement",
+        "evaluation after",
     ]  # fmt: skip
     assert all(seconds > 0 for seconds in summary["seconds"].values())
 
