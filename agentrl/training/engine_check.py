@@ -8,13 +8,14 @@ a job whose engine disagrees stops before its model plays.
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -37,6 +38,9 @@ from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.text.formatting import pluralize
 from agentrl.types import IMAGE, Message, Prompt, Reply, Split, TokenPredictions, TokenSequence
 
+if TYPE_CHECKING:
+    from agentrl.policies.reference_model import ReferenceModel
+
 log = logging.getLogger(__name__)
 
 _MAX_REPLY = 64
@@ -48,7 +52,11 @@ _BOUNDS = {"float32": 0.002, "bfloat16": 0.1}
 explains some hundredths in a 3B model (docs/results.md: k3 is half of the mean square)."""
 _MAX_DISTANCE = 0.05
 """Maximum median distance of the most probable taps, as a share of the screen's width and height.
-The median, because a near tie of two digits moves a single tap anywhere."""
+The median, because a single tap may move anywhere."""
+_NEAR_TIE = 5.0
+"""Two tokens are a near tie if transformers prefers one by less than this multiple of the bound."""
+_TAPS_S = 60.0
+"""Seconds after which no further tokens of transformers' greedy replies are computed."""
 _MAX_COPY_BYTES = 8e9
 """Size of the model's files up to which a second copy is loaded by default."""
 
@@ -145,9 +153,8 @@ async def compare_engine(
 ) -> EngineComparison:
     """Compare an engine with transformers.
 
-    Both predict the tokens of sampled replies. Of greedy replies, the tap is compared with the one
-    that transformers finds most probable, token by token after the same tokens, so that a reply
-    with a different thought before its tap still counts.
+    transformers predicts the tokens of sampled replies, and replies greedily, as the engine does. A
+    prompt counts for the taps unless the two greedy replies part at a near tie.
 
     Args:
         prompts: what to reply to.
@@ -180,22 +187,19 @@ async def compare_engine(
         for reply, predicted in zip(replies[:count], predictions[:count], strict=True)
         for own, theirs in zip(reply.logprobs, predicted.logprobs, strict=True)
     ]
-    distances = [
-        _distance(one.touch_of(encoder.text(tokens)), one.touch_of(encoder.text(predicted)))
-        for one, tokens, predicted in zip(
-            prompts,
-            (reply.token_ids for reply in replies[count:]),
-            (predicted.most_probable for predicted in predictions[count:]),
-            strict=True,
-        )
+    bound = rollout.engine_check.bound or _BOUNDS[dtype]
+    greedy = [
+        _GreedyReply(compared=one, own=reply.token_ids, predicted=predicted)
+        for one, reply, predicted in zip(prompts, replies[count:], predictions[count:], strict=True)
     ]
+    await _continue_greedily(greedy, predict, encoder.eos_token_ids, length, _NEAR_TIE * bound)
+    distances = [one.distance(encoder) for one in greedy]
     found = EngineComparison(
         engine=rollout.engine,
         prompts=count,
         differences=tuple(differences),
         distances=tuple(one for one in distances if one is not None),
     )
-    bound = rollout.engine_check.bound or _BOUNDS[dtype]
     if not found.agrees(bound):
         raise _mismatch(found, rollout, bound)
     return found
@@ -214,11 +218,72 @@ def _sequence(prompt: Prompt, reply: Reply, index: int) -> TokenSequence:
     )
 
 
-def _distance(one: TouchPosition | None, other: TouchPosition | None) -> float | None:
-    """Return the distance of two touches' starts; None if a reply touches nothing."""
-    if one is None or other is None:
-        return None
-    return math.hypot(one.x - other.x, one.y - other.y)
+class _GreedyReply:
+    """An engine's greedy reply, and transformers' greedy reply to the same prompt."""
+
+    def __init__(
+        self, *, compared: ComparedPrompt, own: Sequence[int], predicted: TokenPredictions
+    ) -> None:
+        self._compared, self._own, self._predicted = compared, tuple(own), predicted
+        pairs = enumerate(zip(own, predicted.most_probable, strict=True))
+        self._parting = next((place for place, (one, other) in pairs if one != other), None)
+        """The first place at which the replies differ; None if they are equal."""
+        self.theirs: tuple[int, ...] | None = self._own
+        """transformers' reply so far; None if the replies differ only by a near tie."""
+        if self._parting is not None:
+            self.theirs = (*self._own[: self._parting], predicted.most_probable[self._parting])
+        self.is_complete = self._parting is None
+
+    def next_sequence(self) -> TokenSequence:
+        """Return a sequence whose last prediction is the next token."""
+        assert self.theirs is not None
+        tokens = (*self.theirs, self.theirs[-1])
+        reply = Reply(token_ids=tokens, logprobs=(0.0,) * len(tokens), version=0)
+        return _sequence(self._compared.prompt, reply, 0)
+
+    def extend(
+        self, predicted: TokenPredictions, ends: Sequence[int], length: int, near_tie: float
+    ) -> None:
+        """Append the next token, unless the reply has ended."""
+        place = self._parting
+        assert place is not None
+        assert self.theirs is not None
+        if predicted.logprobs[place] - self._predicted.logprobs[place] < near_tie:
+            self.theirs, self.is_complete = None, True
+        elif self.theirs[-1] in ends or len(self.theirs) >= length:
+            self.is_complete = True
+        else:
+            self.theirs = (*self.theirs, predicted.most_probable[-1])
+
+    def distance(self, encoder: ChatEncoder) -> float | None:
+        """Return the distance of the taps; None if unknown, or if a reply touches nothing."""
+        if self.theirs is None or not self.is_complete:
+            return None
+        one, other = map(self._compared.touch_of, map(encoder.text, (self._own, self.theirs)))
+        if one is None or other is None:
+            return None
+        return math.hypot(one.x - other.x, one.y - other.y)
+
+
+async def _continue_greedily(
+    replies: Sequence[_GreedyReply],
+    predict: Predict,
+    ends: Sequence[int],
+    length: int,
+    near_tie: float,
+) -> None:
+    """Complete transformers' greedy replies where they differ from the engine's.
+
+    Each token takes a forward pass of whole prompts, so this ends after `_TAPS_S`.
+    """
+    started = time.monotonic()
+    while time.monotonic() - started < _TAPS_S:
+        left = [one for one in replies if not one.is_complete]
+        if not left:
+            return
+        predictions = await predict([one.next_sequence() for one in left])
+        for one, predicted in zip(left, predictions, strict=True):
+            one.extend(predicted, ends, length, near_tie)
 
 
 def _mismatch(found: EngineComparison, rollout: RolloutConfig, bound: float) -> EngineMismatch:
@@ -338,6 +403,7 @@ class ReferenceCopy:
     def __init__(self, folder: Path, model: ModelConfig, rollout: RolloutConfig) -> None:
         self._folder, self._model, self._rollout = folder, model, rollout
         self.encoder = open_encoder(model, folder)
+        self._loaded: ReferenceModel | None = None
 
     def is_wanted(self) -> bool:
         """Whether `rollout.engine_check` asks for a comparison with a second copy."""
@@ -357,21 +423,26 @@ class ReferenceCopy:
         self, prompts: Sequence[ComparedPrompt], generate: Generate
     ) -> EngineComparison:
         """See `compare_engine`."""
-        return await compare_engine(
-            prompts,
-            self.encoder,
-            generate,
-            self._predict,
-            rollout=self._rollout,
-            dtype=self._model.dtype,
-        )
+        try:
+            return await compare_engine(
+                prompts,
+                self.encoder,
+                generate,
+                self._predict,
+                rollout=self._rollout,
+                dtype=self._model.dtype,
+            )
+        finally:
+            self._loaded = None
 
     async def _predict(self, sequences: Sequence[TokenSequence]) -> list[TokenPredictions]:
         # Imported late: this loads torch, which takes seconds.
         from agentrl.policies.reference_model import ReferenceModel
 
         def predict() -> list[TokenPredictions]:
-            model = ReferenceModel(self._folder, self.encoder, self._model.dtype)
+            model = self._loaded = self._loaded or ReferenceModel(
+                self._folder, self.encoder, self._model.dtype
+            )
             return [
                 model.predict(*_split(one), temperature=self._rollout.temperature)
                 for one in sequences

@@ -94,32 +94,50 @@ def test_damaged_image_positions_are_refused_with_the_versions(tiny_vlm, kind):
         assert f"{name} {version}" in str(caught.value)
 
 
-@pytest.mark.parametrize(("apart", "is_refused"), [(0.01, False), (0.3, True)])
-def test_most_probable_taps_that_are_far_apart_are_refused(tiny_vlm, apart, is_refused):
+@pytest.mark.parametrize(
+    ("margin", "taps", "distances"),
+    [
+        (1.0, ("0.50", "0.50", "0.90"), [0, 0, 0.4]),  # one tap may be anywhere
+        (1.0, ("0.50", "0.80", "0.90"), None),
+        (0.1, ("0.50", "0.80", "0.90"), [0]),  # near ties do not count
+    ],
+)
+def test_most_probable_taps_that_are_far_apart_are_refused(tiny_vlm, margin, taps, distances):
     encoder = ChatEncoder(tiny_vlm)
-    rollout = RolloutConfig(engine="hf")
-    (text,) = chat_prompts(encoder, rollout)[:1]
-    prompts = [ComparedPrompt(prompt=text.prompt, touch_of=lambda r: touch_of_action(None, r))] * 3
+    rollout = RolloutConfig(engine="hf", engine_check=EngineCheckConfig(bound=0.2))
+    (text, *_) = chat_prompts(encoder, rollout)
+    replies, prompts = {}, []
+    for number, x in enumerate(taps):
+        prompt = replace(text.prompt, token_ids=(*text.prompt.token_ids, 40 + number))
+        replies[prompt.token_ids] = (
+            *encoder.reply_ids(f"<think>{x[2]} it is</think>tap({x}, 0.25)"),
+        )
+        prompts.append(ComparedPrompt(prompt=prompt, touch_of=lambda r: touch_of_action(None, r)))
+    own = encoder.reply_ids("<think>5 it is</think>tap(0.50, 0.25)")
 
     async def generate(prompt, sampling):
-        tokens = encoder.reply_ids("tap(0.50, 0.25)")
-        return Reply(token_ids=tokens, logprobs=(-1.0,) * len(tokens), version=0)
+        return Reply(token_ids=own, logprobs=(-1.0,) * len(own), version=0)
+
+    def prediction(sequence):
+        """A model that finds one reply most probable, and others less probable by a margin."""
+        start = sequence.sampled_positions[0]
+        reply = (*replies[sequence.token_ids[:start]], encoder.eos_token_ids[0])
+        pairs = zip(sequence.token_ids[start:], reply, strict=False)
+        logprobs = tuple(-1.0 if one == other else -1.0 - margin for one, other in pairs)
+        return TokenPredictions(logprobs, reply[: len(sequence.sampled_positions)])
 
     async def predict(sequences):
-        # One near tie of two digits is no reason to refuse an engine.
-        places = [0.5, 0.5, 0.5, 0.9, 0.5 + apart, 0.5 + apart]
-        texts = [encoder.reply_ids(f"tap({place:.2f}, 0.25)") for place in places]
-        return [TokenPredictions(logprobs=(-1.0,) * len(one), most_probable=one) for one in texts]
+        return [prediction(one) for one in sequences]
 
     def run():
         how = {"rollout": rollout, "dtype": "float32"}
         return asyncio.run(compare_engine(prompts, encoder, generate, predict, **how))
 
-    if is_refused:
+    if distances is None:
         with pytest.raises(EngineMismatch, match=r"taps in 3 prompts are 0\.3 screens apart"):
             run()
     else:
-        assert run().distances == pytest.approx([0.4, 0.01, 0.01])
+        assert run().distances == pytest.approx(distances)
 
 
 def test_only_small_models_are_copied_by_default(tiny_vlm, monkeypatch):

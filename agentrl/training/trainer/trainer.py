@@ -156,13 +156,14 @@ class Trainer:
             EngineMismatch: they disagree.
         """
         settings, step = self._settings, self.state.step
+        has_room = False
 
         async def predict(sequences: Sequence[TokenSequence]) -> list[TokenPredictions]:
-            await self._publisher.make_room()
-            found = await asyncio.to_thread(self._learner.predict_tokens, sequences)
-            if self._publisher.sleeps:
-                await self._publisher.publish(step)
-            return found
+            nonlocal has_room
+            if not has_room:
+                await self._publisher.make_room()
+                has_room = True
+            return await asyncio.to_thread(self._learner.predict_tokens, sequences)
 
         encoder = await asyncio.to_thread(open_encoder, settings.model, self._start)
         prompts = await engine_check.opening_prompts(
@@ -181,6 +182,8 @@ class Trainer:
             rollout=settings.rollout,
             dtype=settings.model.dtype,
         )
+        if self._publisher.sleeps:
+            await self._publisher.publish(step)
         self._reporter.log(step, found.metrics())
         self._reporter.note(str(found))
         self.state.results["engine_check"] = str(found)
