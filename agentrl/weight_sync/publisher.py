@@ -1,10 +1,13 @@
 """Publishes the learner's weights to the engines."""
 
+import logging
 from collections.abc import Awaitable
 from typing import Protocol
 
 from agentrl.weight_sync.transport_choice import TransportChoice
 from agentrl.weight_sync.weight_transport import PublishingLearner, Update, UpdatedEngines
+
+log = logging.getLogger(__name__)
 
 
 class SleepingEngines(UpdatedEngines, Protocol):
@@ -34,7 +37,9 @@ class Publisher:
             checked=self._choice.train.check_weights,
             adapters_only=self._choice.serves_adapters,
         )
-        await self._transport.publish(self._learner, self._engines, update)
+        digest = await self._transport.publish(self._learner, self._engines, update)
+        if digest is not None:
+            log.info("published the weights of version %d, checksum %s", version, digest)
 
     async def make_room(self) -> None:
         """Put engines to sleep before the learner computes, if they share its GPU."""

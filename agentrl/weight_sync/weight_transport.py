@@ -114,8 +114,11 @@ class WeightTransport(ABC):
     @abstractmethod
     async def publish(
         self, learner: PublishingLearner, engines: UpdatedEngines, update: Update
-    ) -> None:
+    ) -> str | None:
         """Update all engines, called in the trainer's process.
+
+        Returns:
+            The weights' checksum (`weight_checks.join_digests`), for the log; None if unknown.
 
         Raises:
             EngineError: an engine rejected the weights.
@@ -133,13 +136,14 @@ class StreamedTransport(WeightTransport):
 
     async def publish(
         self, learner: PublishingLearner, engines: UpdatedEngines, update: Update
-    ) -> None:
+    ) -> str | None:
         """See `WeightTransport.publish`."""
         # In threads, because the learner's calls block while engines answer on this event loop.
         shapes = await asyncio.to_thread(learner.shapes)
         await engines.begin_weight_update(update.version, shapes, update.checked)
         digest = await asyncio.to_thread(learner.send_weights, update.transport, engines.link())
         await engines.finish_weight_update(update.version, list(shapes), digest)
+        return digest
 
     # --- in every rank of the learner ---------------------------------------------------------
 

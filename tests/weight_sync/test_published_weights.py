@@ -1,9 +1,17 @@
+import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
+from agentrl.config import LoraConfig, RolloutConfig, TrainConfig
+from agentrl.policies.engines.weight_checks import digest
+from agentrl.weight_sync import safetensors_files
 from agentrl.weight_sync.published_weights import remove_stale_folders
+from agentrl.weight_sync.publisher import Publisher
+from agentrl.weight_sync.transport_choice import TransportChoice
 
 PUBLISH = """
 import os, sys
@@ -38,3 +46,24 @@ def test_folders_of_running_processes_are_not_removed(tmp_path):
     own.mkdir()
     remove_stale_folders(tmp_path)
     assert own.exists()
+
+
+WEIGHTS = {"w": torch.arange(3.0)}
+
+
+class Learner:
+    def save_weights(self, path):
+        safetensors_files.write(path, WEIGHTS, WEIGHTS.items(), checked=True)
+
+
+class Engines:
+    async def load_weights(self, path, version):
+        assert path.is_file()
+
+
+async def test_the_checksum_of_published_weights_is_logged(caplog):
+    caplog.set_level(logging.INFO, "agentrl.weight_sync.publisher")
+    rollout = RolloutConfig(engine="hf", launcher="local")
+    choice = TransportChoice(rollout=rollout, train=TrainConfig(), lora=LoraConfig())
+    await Publisher(choice, Learner(), Engines()).publish(7)
+    assert f"weights of version 7, checksum {digest(WEIGHTS)}" in caplog.text

@@ -43,15 +43,23 @@ def join_digests(digests: Mapping[str, str]) -> str:
     return xxhash.xxh3_128_hexdigest("".join(lines).encode())
 
 
+def stored_digest(path: Path) -> str | None:
+    """Return the checksum in the header of a safetensors file; None if the file has none."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        return (file.metadata() or {}).get(DIGEST)
+
+
 def check_digest(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Check weights against the checksum in the file they came from, if the file has one."""
     from safetensors import safe_open
 
-    with safe_open(path, framework="pt") as file:
-        expected = (file.metadata() or {}).get(DIGEST)
-        names = list(file.keys())
+    expected = stored_digest(path)
     if expected is None:
         return
+    with safe_open(path, framework="pt") as file:
+        names = list(file.keys())
     found = digest({name: tensors[name] for name in names})
     if found != expected:
         raise EngineError(
