@@ -254,7 +254,8 @@ class GpuJob:
             for end in ("before", "after")
             for way in ("sampled", "greedy")
         }
-        self.results["seconds"] = run.summary["seconds"]
+        self.results["run seconds"] = run.summary["seconds"]
+        self.results["engine check"] = run.summary["engine_check"]
         self.results["steps"] = {
             name: round(summarized([step[name] for step in steps]), 6)
             for name, summarized in METRICS.items()
@@ -467,7 +468,7 @@ def print_tables(report: Mapping[str, Any]) -> None:
     """Print the tables of the stages and of the run."""
     rows = report["stages"]
     tables = [ResultTable(columns=[*rows[0]], rows=[[*row.values()] for row in rows])]
-    for name in ("steps", "seconds", "evaluations"):
+    for name in ("steps", "run seconds", "evaluations"):
         if isinstance(found := report.get(name), dict):
             by_column = found if name == "evaluations" else {name: found}
             tables.append(ResultTable.of_metrics(by_column))

@@ -53,7 +53,7 @@ WEIGHTS = {"w": torch.arange(3.0)}
 
 class Learner:
     def save_weights(self, path):
-        safetensors_files.write(path, WEIGHTS, WEIGHTS.items(), checked=True)
+        safetensors_files.write(path, WEIGHTS, checked=True)
 
 
 class Engines:
