@@ -8,9 +8,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from agentrl import cli
 
 SHORT = [
-    "train.steps=2", "rollout.groups=2", "rollout.concurrency=16", "algorithm.minibatch=16", "optim.lr=1e-5",
-    "optim.lr_warmup_steps=0", "eval.every=0", "eval.episodes=20", "eval.baselines=[]",
-    "checkpoint.keep=1", "logging=[file]",
+    "train.steps=2", "rollout.groups=2", "rollout.concurrency=16", "algorithm.minibatch=16",
+    "optim.lr=1e-5", "optim.lr_warmup_steps=0", "eval.every=0", "eval.episodes=20",
+    "eval.baselines=[]", "checkpoint.keep=1", "logging=[file]",
 ]  # fmt: skip
 LORA = ["model.lora.rank=8", "rollout.engine=vllm", "rollout.engine_kwargs={max_num_seqs: 16}"]
 
