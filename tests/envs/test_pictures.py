@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 from agentrl import user_code
+from agentrl.config import EnvConfig
 from agentrl.env_registry import find_env
 from agentrl.envs.android.phone_game.boxes import to_app
+from agentrl.errors import ConfigError
+from agentrl.rollout.environments.resolved_env import resolve_env
 
 DIGESTS: Mapping[str, str] = {
     "NumberGame-v0": "af2104bc9bb092df",
@@ -52,3 +55,39 @@ def digest(id: str, touches: int = 12) -> str:
 
 def _is_many(place: list[Any]) -> bool:
     return isinstance(place[0], list)
+
+
+@pytest.mark.parametrize("id", DIGESTS)
+def test_a_phone_game_with_inverted_colors_differs_only_in_its_picture(id: str) -> None:
+    app: Any = user_code.load(str(find_env(id).app))()
+    app.launch({"seed": "3"})
+    picture, state = app.render(180, 308), dict(app.state())
+    app.launch({"seed": "3", "colors": "inverted"})
+    assert np.array_equal(app.render(180, 308), 255 - picture)
+    assert {**app.state(), "colors": "normal"} == state
+
+
+@pytest.mark.parametrize(
+    ("id", "kwargs"),
+    [
+        ("NumberLine-v0", {}),
+        ("EZPoints-v0", {}),
+        ("Sokoban-v0", {"observation": "image", "size": 5}),
+        ("FrozenLakeMaps-v0", {"render_mode": "rgb_array"}),
+    ],
+)
+def test_a_game_with_inverted_colors_differs_only_in_its_picture(
+    id: str, kwargs: dict[str, Any]
+) -> None:
+    played = []
+    for colors in ("normal", "inverted"):
+        env = resolve_env(EnvConfig(id=id, kwargs={**kwargs, "colors": colors})).make()
+        env.reset(seed=5)
+        *seen, reward, _, _, info = env.step(1)
+        picture = env.render() if "render_mode" in kwargs else seen[0]
+        played.append((np.asarray(picture), reward, info["state_key"]))
+        env.close()
+    assert np.array_equal(played[1][0], 255 - played[0][0])
+    assert played[0][1:] == played[1][1:]
+    with pytest.raises(ConfigError, match="colors"):
+        resolve_env(EnvConfig(id=id, kwargs={**kwargs, "colors": "dark"})).check_arguments()

@@ -254,8 +254,8 @@ class ResolvedEnv:
 
     def _section_of(self, name: str) -> str:
         """Return the configuration section that sets an argument."""
-        for section, kwargs in reversed(self.overrides.items()):
-            if name in kwargs:
+        for section in reversed(list(self.overrides)):
+            if name in self.overrides[section]:
                 return section
         settings = self.settings
         shared = name in settings.translator_kwargs and name not in settings.kwargs

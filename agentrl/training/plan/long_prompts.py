@@ -48,7 +48,7 @@ def skip_long_prompts(play: RolloutPlan, folder: Path) -> RolloutPlan:
         _without_long_rows, model=play.settings.model, folder=folder, room=room
     )
     env, evaluation = _shortened(play.tasks[""], without_long_rows)
-    rings = {}
+    rings: dict[str, Any] = {}
     for name, ring in play.rings.items():
         rings[name] = evaluation.ring_kwargs[name]
         inherited = {**env.kwargs, **evaluation.kwargs}.get("skip_rows", [])

@@ -20,6 +20,7 @@ from agentrl.envs.android.number_game.players import NumberGameExpert
 from agentrl.envs.android.number_game.screen_reader import read_screen
 from agentrl.envs.android.number_game.translator import NumberGameTranslator
 from agentrl.envs.android.number_game.truth_source import FactSource
+from agentrl.envs.android.phone_game.level_settings import COLORS
 from agentrl.errors import ConfigError, EnvError
 from agentrl.types import Image
 from tests.envs.android.number_game.level_apps import LEVELS, SEEDS, launched, tap
@@ -68,9 +69,11 @@ def wrong(read: dict[str, Any], app: NumberGameApp) -> dict[str, Any]:
     size=SIZES,
     touches=st.lists(st.integers(0, 5), max_size=8),
     capture=st.sampled_from([raw, png, h264]),
+    colors=st.sampled_from(COLORS),
 )
 @settings(max_examples=20, deadline=None)
-def test_every_screen_is_read_as_it_is(seed, level, size, touches, capture) -> None:
+def test_every_screen_is_read_as_it_is(seed, level, size, touches, capture, colors) -> None:
+    level = {**level, "colors": colors}
     app = launched(seed, 4, **level)
     for touch in touches:  # a card, the button, or neither
         places = app.state()["touch_targets"]
