@@ -19,7 +19,7 @@ class RingsConfig:
     """
 
     episodes: EpisodeCount = 20
-    """Episodes per ring, on the first of the held-out seeds."""
+    """Episodes per ring, on the first of the held-out seeds; never more than `eval.episodes`."""
     levels: dict[str, Any] | None = None
     """Overrides of `env.kwargs` and `eval.kwargs` for levels that training never shows: another
     size, number of cards or map. None does not play this ring."""
