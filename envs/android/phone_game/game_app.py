@@ -52,7 +52,9 @@ class GameApp:
         seed = int(extras.get("seed", "0"))
         if seed < 0:
             raise ValueError(f"seed is {seed}; it must be 0 or more.")
-        return self.game.rules(seed, **asdict(self.level))
+        settings = asdict(self.level)
+        del settings["colors"]  # a look, which `render` applies to any game
+        return self.game.rules(seed, **settings)
 
     def touch(self, x: float, y: float) -> bool:
         """Tap, then let the time of one action pass."""
