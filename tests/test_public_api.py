@@ -65,7 +65,9 @@ async def test_evaluate_and_play_work_inside_a_running_event_loop(tmp_path: Path
     result = agentrl.evaluate("frozen_lake", policy="random", episodes=2, overrides=settings)
     assert result.episodes == 2
     assert result.run is not None
-    assert len(agentrl.replay.open(result.run).episodes(label="random")) == 2
+    labels = [one.label for one in agentrl.replay.open(result.run).episodes()]
+    assert labels.count("random") == 2
+    assert labels.count("random-unseen-levels") == 2
 
 
 async def test_an_interrupt_inside_a_running_loop_cancels_and_cleans_up() -> None:
