@@ -244,7 +244,7 @@ def test_phone_screenshots_and_stop_texts_of_the_dialect_are_sent_to_the_server(
     click = {"name": "mobile_use", "arguments": {"action": "click", "coordinate": [500, 500]}}
     server.usual = lambda body: ok(reply(f"<tool_call>{json.dumps(click)}"))
     phones = ["devices.source=virtual:2", "env.kwargs.rounds=1", "env.max_turns=2"]
-    phones.append("env.dialect=qwen3-vl-mobile-use")
+    phones += ["env.dialect=qwen3-vl-mobile-use", "eval.rings=null"]
     where = [f"rollout.endpoint.url={server.url}", f"run.dir={tmp_path}", "logging=[]"]
     code = agentrl(
         ["eval", "number_game", "rollout.engine=remote", *phones, *where, "--episodes=2"]

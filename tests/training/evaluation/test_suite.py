@@ -297,7 +297,7 @@ def test_what_cannot_be_played_is_refused(capsys, arguments, reason: str) -> Non
 
 def test_episodes_without_a_reward_are_not_played_again_and_their_share_is_shown() -> None:
     failing = "rewards=[{function: 'tests.rollout.scores:raises_sometimes'}]"
-    settings = ["rollout.launcher=local", "logging=[]", failing]
+    settings = ["rollout.launcher=local", "logging=[]", "eval.rings=null", failing]
     found = agentrl.evaluate("frozen_lake", policy="random", episodes=20, overrides=settings)
     attempts = replay.open(found.run).episodes()
     unscored = [one for one in attempts if one.outcome.void]
