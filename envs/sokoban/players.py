@@ -103,7 +103,7 @@ class SokobanRandom(SokobanExpert):
 
 def best(text: str) -> Plan | None:
     """Return the plan of a shortest solution; None if none exists or was found."""
-    moves, board = _solution(text), parse(text)
+    moves, board = solution(text), parse(text)
     box = target = push = until = None
     for number, move in enumerate(moves, 1):
         after = board.move(move)
@@ -147,7 +147,7 @@ _known: dict[str, tuple[int, ...]] = {}
 """Maps boards to the remaining moves of known solutions, so that each level is solved once."""
 
 
-def _solution(text: str) -> tuple[int, ...]:
+def solution(text: str) -> tuple[int, ...]:
     """Return a shortest solution; empty if the level is solved or no solution was found."""
     if (moves := _known.get(text)) is not None:
         return moves

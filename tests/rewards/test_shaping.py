@@ -8,12 +8,15 @@ import pytest
 
 from agentrl.check.support.sample_episode import sample_episode
 from agentrl.data.reward_inputs import MissingInfo
+from agentrl.envs.sokoban.env import Sokoban
+from agentrl.envs.sokoban.solution_length import SolutionLength
 from agentrl.envs.toy_text.frozen_lake_maps import FrozenLakeMaps
 from agentrl.envs.toy_text.goal_distance import GoalDistance, goal_distances
 from agentrl.envs.toy_text.players import FrozenLakeExpert
 from agentrl.errors import ConfigError
 from agentrl.rewards.shaping import potential
 from agentrl.types import Outcome
+from tests.envs.sokoban.search import shortest
 
 
 def episode(*distances, outcome=Outcome.TERMINATED):
@@ -95,3 +98,52 @@ def test_each_map_has_its_own_distances():
 def test_an_environment_without_transitions_is_an_error():
     with pytest.raises(ConfigError, match="which CartPoleEnv does not have"):
         GoalDistance(gymnasium.make("CartPole-v1"))
+
+
+@pytest.fixture(scope="module")
+def sokoban_walks():
+    """Random episodes of small levels: each board and its distance, and how the episode ended."""
+    walks = []
+    for seed in range(12):
+        env = SolutionLength(Sokoban(size=5, boxes=1 + seed % 2, max_steps=25))
+        env.action_space.seed(seed)
+        boards = [env.reset(seed=seed)[1]]
+        ends = False
+        while not ends and len(boards) <= 25:
+            _, _, ends, _, info = env.step(env.action_space.sample())
+            boards.append(info)
+        walks.append((boards, Outcome.TERMINATED if ends else Outcome.TRUNCATED))
+    return walks
+
+
+def test_the_distance_of_a_board_is_the_length_of_its_shortest_solution(sokoban_walks):
+    for boards, _ in sokoban_walks:
+        assert boards[0]["distance"] == boards[0]["optimal"]
+    seen = {info["board"]: info["distance"] for boards, _ in sokoban_walks for info in boards}
+    exhaustive = {board: shortest(board) for board in seen}
+    assert None in exhaustive.values()  # lost boards
+    assert 0 in exhaustive.values()  # solved boards
+    for board, moves in exhaustive.items():
+        assert seen[board] == (25 if moves is None else min(moves, 25))
+
+
+def test_shaping_of_sokoban_adds_up_to_a_difference_of_potentials(sokoban_walks):
+    assert {outcome for _, outcome in sokoban_walks} == {Outcome.TERMINATED, Outcome.TRUNCATED}
+    for boards, outcome in sokoban_walks:
+        distances = [info["distance"] for info in boards]
+        shaped = potential(episode(*distances, outcome=outcome), scale=0.1, discount=0.9)
+        total = sum(0.9**turn * reward for turn, reward in enumerate(shaped))
+        last = 0 if outcome is Outcome.TERMINATED else distances[-1]
+        assert total == pytest.approx(0.1 * (distances[0] - 0.9 ** len(shaped) * last))
+
+
+def test_a_solution_longer_than_the_episode_counts_as_none():
+    env = SolutionLength(Sokoban(min_moves=12, max_steps=5))
+    _, info = env.reset(seed=0)
+    assert info["optimal"] >= 12
+    assert info["distance"] == 5
+
+
+def test_another_environment_has_no_length_of_a_solution():
+    with pytest.raises(ConfigError, match="SolutionLength needs Sokoban-v0, not CartPoleEnv"):
+        SolutionLength(gymnasium.make("CartPole-v1"))
