@@ -114,7 +114,7 @@ async def test_mistakes_are_reported_with_the_servers_message(url: str) -> None:
 def test_recorded_episodes_contain_the_servers_tokens(url: str, tmp_path: Path) -> None:
     where = [f"rollout.endpoint.url={url}", f"run.dir={tmp_path}", "logging=[]"]
     short = ["env.max_turns=3", "rollout.concurrency=4", "rollout.endpoint.extra_body={seed: null}"]
-    short.append("rollout.top_logprobs=3")
+    short += ["rollout.top_logprobs=3", "eval.rings=null"]
     assert (
         agentrl(["eval", "sokoban", "rollout.engine=remote", "--episodes=4", *where, *short]) == 0
     )

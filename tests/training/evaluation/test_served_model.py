@@ -19,7 +19,9 @@ from agentrl.policies.engines import remote_engine
 from tests.policies.completions_server import Server, ok, refusal, reply, serving
 
 KEY = "sk-secret-5678"
-LAKE = ["frozen_lake", "env.max_turns=8", "rollout.engine=remote", "rewards=[]"]
+LAKE = [
+    "frozen_lake", "env.max_turns=8", "rollout.engine=remote", "rewards=[]", "eval.rings=null",
+]  # fmt: skip
 """Scored by the environment: no process of reward functions for each job."""
 WAY = ["down", "down", "right", "right", "down", "right"]
 

@@ -65,9 +65,8 @@ def test_a_contact_sheet_shows_touches(run):
 
 
 def test_text_is_drawn_if_there_is_no_screen(tmp_path, capsys):
-    assert (
-        agentrl(["eval", "sokoban", "--policy=random", "--episodes=1", f"run.dir={tmp_path}"]) == 0
-    )
+    settings = [f"run.dir={tmp_path}", "eval.rings=null"]
+    assert agentrl(["eval", "sokoban", "--policy=random", "--episodes=1", *settings]) == 0
     (run,) = tmp_path.iterdir()
     (only,) = replay.open(run).episodes()
     picture = Image.open(io.BytesIO(exported(run, ".png", only.id))).convert("L")
