@@ -390,10 +390,14 @@ def test_a_command_in_quotes_is_read_as_well(tmp_path):
         (
             "accelerate launch --num_processes 2 examples/scripts/gdpo.py "
             "--multi_objective_aggregation normalize_then_sum --reward_weights 1.0 0.5 "
-            "--reward_funcs think_format_reward accuracy_reward --loss_type grpo",
+            "--reward_funcs think_format_reward accuracy_reward --loss_type grpo "
+            "--use_adaptive_entropy true --entropy_coef 0.01 --entropy_coef_max 0.1",
             {},
             {
-                "algorithm": {"name": "gdpo", "loss": {"clip_dual": None}},
+                "algorithm": {
+                    "name": "gdpo", "loss": {"clip_dual": None}, "entropy_coefficient": 0.01,
+                    "entropy_control": {"target": 0.2, "max": 0.1},
+                },
                 "rewards": [
                     {"function": "trl.rewards:think_format_reward"},
                     {"function": "trl.rewards:accuracy_reward", "weight": 0.5},

@@ -17,6 +17,7 @@ def combine_trl(settings: PortedSettings, processes: int | None, *, counts_promp
         counts_prompts: whether batch sizes may count prompts instead of completions.
     """
     _batches(settings, processes, counts_prompts=counts_prompts)
+    _entropy_control(settings)
     # TRL's `loss_type` selects the aggregation, and sometimes also the loss.
     ours, kind = settings.ours, str(settings.parts.get("trl_loss", OPEN))
     if kind not in _AGGREGATES:
@@ -28,6 +29,14 @@ def combine_trl(settings: PortedSettings, processes: int | None, *, counts_promp
         ours["algorithm.loss.name"] = kind
     elif settings.parts.get("trl_level") == "sequence":
         ours["algorithm.loss.name"] = "gspo"
+
+
+def _entropy_control(settings: PortedSettings) -> None:
+    ours, parts = settings.ours, settings.parts
+    if parts.get("adaptive_entropy") is True:
+        ours["algorithm.entropy_control.target"] = parts.get("entropy_target", 0.2)
+        ours["algorithm.entropy_control.step"] = parts.get("entropy_step")
+        ours["algorithm.entropy_control.max"] = parts.get("entropy_max")
 
 
 def samples_per_step(settings: PortedSettings, processes: int | None) -> int | None:
