@@ -34,7 +34,20 @@ class RolloutPlan:
     tasks: Mapping[str, PlayTask]
     """Tasks keyed by the environment's name in `mixture`; '' for the job's own."""
     rings: Mapping[str, PlayTask] = field(default_factory=dict)
-    """Tasks of `eval.rings` by the ring's name, such as `levels`; only evaluations play them."""
+    """Tasks of `eval.rings` by the ring's name, such as `levels`; only evaluations play them. A
+    ring that changes nothing is left out, because its column would look like generalization."""
+
+    @property
+    def ring_episodes(self) -> dict[str, int]:
+        """The number of episodes of each ring, on the first held-out seeds.
+
+        An evaluation of fewer episodes plays no more in a ring.
+        """
+        found = {}
+        for name, ring in self.rings.items():
+            assert ring.eval.rings is not None, "the ring is one of its settings"
+            found[name] = min(ring.eval.rings.episodes, ring.eval.episodes)
+        return found
 
     @property
     def playable(self) -> Mapping[str, PlayTask]:
@@ -99,6 +112,8 @@ def plan_rollouts(config: Config) -> RolloutPlan:
     for name, kwargs in config.eval.ring_kwargs.items():
         overrides = {_EVAL_KWARGS: config.eval.kwargs, f"eval.rings.{name}": kwargs}
         held_out = resolve_env(config.env, overrides).with_allowed_apps(allow)
+        if held_out.all_kwargs == tasks[""].held_out.all_kwargs:
+            continue
         rings[name] = PlayTask(
             train=tasks[""].train, held_out=held_out, rewards=config.rewards, eval=config.eval
         )

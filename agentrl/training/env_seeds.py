@@ -16,15 +16,6 @@ def evaluation_seeds(settings: EvalConfig, episodes: int) -> list[int]:
     return list(range(settings.first_seed, settings.first_seed + episodes))
 
 
-def ring_episodes(settings: EvalConfig) -> dict[str, int]:
-    """Return the number of episodes of each ring that is played, on the first held-out seeds.
-
-    An evaluation of fewer episodes plays no more in a ring.
-    """
-    most = settings.episodes if settings.rings is None else settings.rings.episodes
-    return dict.fromkeys(settings.ring_kwargs, min(most, settings.episodes))
-
-
 def demonstration_seeds(run_seed: int, episodes: int) -> list[int]:
     """Return the seeds of the scripted player's demonstrations."""
     first = FIRST_LEARNED_SEED + 2 * run_seed * SEED_RANGE

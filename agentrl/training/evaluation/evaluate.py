@@ -85,7 +85,7 @@ class EvaluationJob:
 
     def rings(self) -> dict[str, int]:
         """Return the number of seeds to play in each ring of `eval.rings`."""
-        return {} if self.split == "demo" else env_seeds.ring_episodes(self.plan.tasks[""].eval)
+        return {} if self.split == "demo" else self.plan.ring_episodes
 
     def warn_if_untrained(self) -> None:
         """Warn if the initial model of a configuration plays, rather than a trained one."""

@@ -15,7 +15,6 @@ from agentrl.rollout.environments.resolved_env import ResolvedEnv, history_of
 from agentrl.rollout.nodes.phone_hosts import check_phone_hosts, find_phone_hosts
 from agentrl.rollout.nodes.shared_phone_pool import open_settings
 from agentrl.rollout.rollout_plan import PlayTask, RolloutPlan
-from agentrl.training.env_seeds import ring_episodes
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +36,14 @@ def check_environments(plan: RolloutPlan, players: Iterable[str]) -> None:
         with named_in_errors(name):
             _check_environment(task, players)
     for name, ring in plan.rings.items():
-        _check_held_out(ring, "eval.rings.episodes", ring_episodes(ring.eval)[name])
-        if ring.held_out.all_kwargs == own.held_out.all_kwargs:
-            raise ConfigError(
-                f"eval.rings.{name}={ring.eval.ring_kwargs[name]}: changes nothing, so this ring "
-                f"would only repeat the held-out seeds; set other values, or eval.rings.{name}=null"
+        _check_held_out(ring, "eval.rings.episodes", plan.ring_episodes[name])
+    for name, kwargs in own.eval.ring_kwargs.items():
+        if name not in plan.rings:
+            log.warning(
+                "eval.rings.%s=%s: changes nothing, so this ring is not played, as it would only "
+                "repeat the held-out seeds; set other values",
+                name,
+                kwargs,
             )
     settings = own.train.settings
     if own.train.app is not None and settings.processes:

@@ -22,7 +22,6 @@ from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.rollout_plan import RolloutPlan, baseline_players
 from agentrl.text.formatting import pluralize
 from agentrl.training.demonstrations import warm_start_cache
-from agentrl.training.env_seeds import ring_episodes
 from virtual_phone.phones_spec import EFFECT_DELAY_MS
 
 _SCRIPTED_TURNS_PER_S = 110.0
@@ -56,7 +55,7 @@ def estimate_work(play: RolloutPlan, warm: WarmStartConfig | None, steps: int) -
     evaluation, rollout = own.eval, play.settings.rollout
     settings = [task.train.settings for task in play.trained.values()]
     max_turns = max(one.max_turns for one in settings)
-    ringed = sum(ring_episodes(evaluation).values())
+    ringed = sum(play.ring_episodes.values())
     held_out = evaluation.episodes * len(settings) + ringed
     measured = _measured_turns_per_s(play.settings.model, own.train, rollout, play.settings.devices)
     scripted, model = _turns_per_second(rollout, play.settings.devices, measured or math.inf)

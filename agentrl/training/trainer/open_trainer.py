@@ -18,7 +18,6 @@ from agentrl.rollout.nodes.job_files import JobFiles
 from agentrl.rollout.workers.open_rollouts import open_rollouts, reserve
 from agentrl.runs.resume_state import ResumeState
 from agentrl.runs.run_folder import RunFolder
-from agentrl.training.env_seeds import ring_episodes
 from agentrl.training.learner.learner_group import open_learner
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
@@ -89,7 +88,7 @@ async def open_trainer(
 def _reporter(plan: JobPlan, folder: Path) -> Reporter:
     settings, by_state = plan.settings, plan.learner.algorithm.compares == "states"
     # The evaluation after training is played twice: sampled and greedily.
-    after = settings.eval.episodes + sum(ring_episodes(settings.eval).values())
+    after = settings.eval.episodes + sum(plan.play.ring_episodes.values())
     amounts = PlannedWork(steps=settings.train.steps, games_after=2 * after)
     return Reporter(
         folder,

@@ -112,7 +112,7 @@ class RunEvaluations:
         with self._progress.stage(stage):
             found = await self._evaluate(name, player=player, greedy=greedy)
         rings = {}
-        for ring, count in env_seeds.ring_episodes(self._plan.settings.eval).items():
+        for ring, count in self._plan.play.ring_episodes.items():
             with self._progress.stage(f"{stage}, unseen {ring}"):
                 rings[ring] = await self._evaluate(
                     ring_label(name, ring), episodes=count, player=player, greedy=greedy, ring=ring
