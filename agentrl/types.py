@@ -111,6 +111,8 @@ class TruncatedBy(StrEnum):
     """The environment's own limit."""
     TURNS = "turns"
     """`env.max_turns`."""
+    HORIZON = "horizon"
+    """`env.horizon`: fewer turns than `env.max_turns`, early in training."""
     CONTEXT = "context"
     """`rollout.max_context`: the next prompt and its reply might not have fit."""
 

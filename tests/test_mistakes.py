@@ -110,6 +110,8 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("algorithm=absent.py:Mine", ["algorithm.name=absent.py:Mine", "no such file"]),
         ("algorithm=json:JSONDecoder", ["is not a subclass", "Algorithm"]),
         ("env.max_turns=999999999999", ["env.max_turns=999999999999", "at most 100,000", "memory"]),
+        ("env.horizon={start: 24}", ["env.horizon.start=24", "below env.max_turns=24", "remove"]),
+        ("env.horizon={steps: 0}", ["env.horizon.steps=0", "above 0"]),
         ("seed=-1", ["seed=-1", "below 0"]),
         ("run.keep_gb=0", ["run.keep_gb=0", "above 0, or null"]),
         ("env.id=NumberGane-v0", ["NumberGane-v0", "did you mean 'NumberGame-v0'"]),

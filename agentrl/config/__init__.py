@@ -15,7 +15,13 @@ from agentrl.config.algorithm_settings import (
 from agentrl.config.changed_settings import changed_settings, flat_settings
 from agentrl.config.defaults_by_name import algorithm_defaults, sampler_defaults
 from agentrl.config.device_settings import DeadlinesConfig, DevicesConfig
-from agentrl.config.env_settings import EnvConfig, History, WrapperConfig, parse_history
+from agentrl.config.env_settings import (
+    EnvConfig,
+    History,
+    HorizonConfig,
+    WrapperConfig,
+    parse_history,
+)
 from agentrl.config.evaluation_settings import RINGS, EvalConfig, RingsConfig
 from agentrl.config.finetuning_settings import (
     DataConfig,
@@ -76,6 +82,7 @@ __all__ = [
     "FinetuningConfig",
     "GroupFilterConfig",
     "History",
+    "HorizonConfig",
     "ImplicitRewardConfig",
     "ImportanceConfig",
     "KLConfig",

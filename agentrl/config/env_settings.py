@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from agentrl.config.bounds import NonNegativeSeconds
+from agentrl.config.bounds import NonNegativeSeconds, PositiveInt, StepCount
 from agentrl.errors import ConfigError
 
 
@@ -57,6 +57,20 @@ class WrapperConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class HorizonConfig:
+    """A growing limit on the turns of training episodes, so that training starts with short ones.
+
+    It grows linearly from `start` to `env.max_turns`. Evaluations and demonstrations always have
+    `env.max_turns` turns.
+    """
+
+    start: PositiveInt = 10
+    """Maximum number of turns of an episode in the first training step."""
+    steps: StepCount = 50
+    """Number of training steps after which episodes have `env.max_turns` turns."""
+
+
+@dataclass(slots=True, kw_only=True)
 class EnvConfig:
     """The environment and how its observations become prompts."""
 
@@ -95,6 +109,7 @@ class EnvConfig:
     status bar and differences too small or too faint to notice."""
     max_turns: Annotated[int, Gt(0), Le(100_000), "an episode is kept in memory until it ends"] = 40
     """Number of turns after which an episode is truncated."""
+    horizon: HorizonConfig | None = None
     max_actions_per_reply: Annotated[int, Ge(1), Le(1000), "a reply has few tokens"] = 1
     """Maximum number of actions in a reply. They are executed in order until one is invalid, the
     episode ends or another app comes to the foreground; a reply with more actions is invalid. A
@@ -123,8 +138,20 @@ class EnvConfig:
         """Raise `ConfigError` at the first invalid value."""
         if self.history is not None:
             parse_history(self.history)
+        if self.horizon is not None and self.horizon.start >= self.max_turns:
+            raise ConfigError(
+                f"env.horizon.start={self.horizon.start}: must be below env.max_turns="
+                f"{self.max_turns}, to which it grows; lower it, or remove env.horizon"
+            )
         if self.dialect_kwargs and self.dialect is None:
             raise ConfigError(
                 f"env.dialect_kwargs={self.dialect_kwargs}: has no effect without env.dialect; set "
                 "env.dialect, or remove env.dialect_kwargs"
             )
+
+    def training_turns(self, step: int) -> int:
+        """Return the maximum number of turns of a training episode in a step, counted from 1."""
+        if self.horizon is None:
+            return self.max_turns
+        start, steps = self.horizon.start, self.horizon.steps
+        return start + (self.max_turns - start) * min(step - 1, steps) // steps

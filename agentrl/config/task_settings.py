@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from agentrl.config.bounds import EpisodeCount, PositiveFloat, check_bounds
-from agentrl.config.env_settings import EnvConfig, WrapperConfig
+from agentrl.config.env_settings import EnvConfig, HorizonConfig, WrapperConfig
 from agentrl.config.reward_settings import RewardConfig
 from agentrl.config.type_checks import find_mistyped
 from agentrl.errors import ConfigError
@@ -88,6 +88,8 @@ class MixtureConfig:
             own[key] = {**tree.get(key, {}), **own.get(key, {})}
         if "wrappers" in own:
             own["wrappers"] = [WrapperConfig(**one) for one in own["wrappers"]]
+        if own.get("horizon") is not None:
+            own["horizon"] = HorizonConfig(**own["horizon"])
         env = EnvConfig(**{**tree, **own})
         check_bounds(env, f"{where}.env")
         return env

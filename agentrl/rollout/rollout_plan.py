@@ -87,6 +87,16 @@ class RolloutPlan:
         mixture = {name: task for name, task in self.tasks.items() if name}
         return mixture or self.tasks
 
+    def horizon(self, step: int) -> int | None:
+        """Return the most turns of a step's episodes, over all environments with `env.horizon`.
+
+        Returns:
+            None without `env.horizon`.
+        """
+        settings = [task.train.settings for task in self.trained.values()]
+        turns = [one.training_turns(step) for one in settings if one.horizon is not None]
+        return max(turns, default=None)
+
     @property
     def env_ids(self) -> list[str]:
         """Ids of the training environments."""

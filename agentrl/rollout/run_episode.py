@@ -80,6 +80,8 @@ class EpisodeLimits:
 
     max_turns: int
     deadline_s: float
+    turn_limit: TruncatedBy = TruncatedBy.TURNS
+    """The limit that `max_turns` stands for."""
     has_played: bool = False
     """Whether the environment has been played before. Its settings are then known to work, so a
     later failure, such as an observation that grew too long, does not end the job."""
@@ -247,7 +249,7 @@ async def _play_turns(
             history.truncated_by = TruncatedBy.ENVIRONMENT
             return Outcome.TRUNCATED
         step = after
-    history.truncated_by = TruncatedBy.TURNS
+    history.truncated_by = limits.turn_limit
     return Outcome.TRUNCATED
 
 

@@ -28,7 +28,7 @@ from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
 from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.workers.engine_host import EngineHost
-from agentrl.types import Episode, Observation, ScoredEpisode, Split, Turn
+from agentrl.types import Episode, Observation, ScoredEpisode, Split, TruncatedBy, Turn
 
 
 class RolloutWorker:
@@ -237,6 +237,9 @@ class RolloutWorker:
         recorder = self._recorder
         keep = recorder.frame if recorder and self._plan.settings.run.frames == "model" else None
         max_turns = env.settings.max_turns
+        if request.split == "train":
+            max_turns = env.settings.training_turns(request.step)
+        is_cut = max_turns < env.settings.max_turns
         if request.opening_turns is not None:
             max_turns = min(max_turns, request.opening_turns)
 
@@ -251,6 +254,7 @@ class RolloutWorker:
                     limits=EpisodeLimits(
                         max_turns=max_turns,
                         deadline_s=rollout.deadline_s,
+                        turn_limit=TruncatedBy.HORIZON if is_cut else TruncatedBy.TURNS,
                         has_played=(request.split, request.env) in self._has_played,
                     ),
                     save_model_frame=keep,

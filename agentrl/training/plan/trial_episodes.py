@@ -195,6 +195,7 @@ def _small_worker(plan: RolloutPlan, folder: Path, at_once: int) -> RolloutWorke
     shortened = replace(
         settings,
         max_turns=min(settings.max_turns, _MAX_TURNS),
+        horizon=None,
         processes=processes if isinstance(processes, str) else min(processes, 1),
     )
     train = replace(task.train, settings=shortened)

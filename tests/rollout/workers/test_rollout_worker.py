@@ -4,20 +4,30 @@ import asyncio
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from agentrl import config as configuration
 from agentrl import replay
-from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RewardConfig
+from agentrl.config import (
+    Config,
+    DeadlinesConfig,
+    DevicesConfig,
+    EnvConfig,
+    HorizonConfig,
+    MixtureConfig,
+    RewardConfig,
+)
 from agentrl.devices.adb import find_adb
 from agentrl.errors import ConfigError, PoolEmpty, RewardError
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training.plan.job_plan import check_scripted_play
-from agentrl.types import Outcome
+from agentrl.types import Outcome, TruncatedBy
 from virtual_phone import spawn
 
 TICKETS = requests_of_step("train", 1, [5, 6], 8)
@@ -230,6 +240,49 @@ async def test_held_out_episodes_may_have_their_own_settings() -> None:
     config.eval.kwargs = {"lenght": 4}
     with pytest.raises(ConfigError, match=r"eval\.kwargs\.lenght.*did you mean 'length'"):
         check_scripted_play(plan_rollouts(config), ["player"])
+
+
+async def test_the_horizon_of_training_episodes_grows_and_others_are_whole() -> None:
+    config = Config(
+        env=EnvConfig(
+            id="tests.rollout.games:Countdown-v0",
+            kwargs={"length": 9},
+            translator_kwargs={"names": ["down", "up"]},
+            max_turns=8,
+            horizon=HorizonConfig(start=2, steps=4),
+        )
+    )
+    rollouts = RolloutWorker(plan := plan_rollouts(config), None, None)
+    await rollouts.start()
+    try:
+        for step, turns in ((1, 2), (2, 3), (3, 5), (4, 6), (5, 8), (100, 8)):
+            assert plan.horizon(step) == turns
+            for split in ("train", "eval", "demo"):
+                (scored,) = await rollouts.collect(requests_of_step(split, step, [3], 1), "player")
+                episode, limit = scored.episode, turns if split == "train" else 8
+                assert len(episode.turns) == limit
+                assert episode.outcome is Outcome.TRUNCATED
+                is_short = limit < 8
+                assert episode.truncated_by is (
+                    TruncatedBy.HORIZON if is_short else TruncatedBy.TURNS
+                )
+    finally:
+        await rollouts.close()
+
+
+def test_environments_of_a_mixture_have_their_own_horizon() -> None:
+    mixture = [
+        {"name": "short", "env": {"max_turns": 10}},
+        {"name": "long", "env": {"max_turns": 30, "horizon": {"start": 10, "steps": 10}}},
+        {"name": "other", "env": {"id": "Sokoban-v0"}},
+    ]
+    config = configuration.from_dict(
+        {"env": {"horizon": {"start": 2, "steps": 4}}, "mixture": mixture}
+    )
+    jobs = config.environments()
+    assert [job.env.training_turns(3) for job in jobs.values()] == [6, 14, 40]
+    with pytest.raises(ConfigError, match=r"horizon\.start=2: must be below env\.max_turns=2"):
+        replace(config, mixture=[MixtureConfig(name="a", env={"max_turns": 2})]).validate()
 
 
 async def test_reward_that_fails_ends_the_job_if_configured(tmp_path):

@@ -35,6 +35,7 @@ from agentrl.training.plan.work_estimate import estimate_work
 from agentrl.training.stop_signals import Stopping
 from agentrl.training.trainer import train
 from agentrl.training.trainer.trainer import Trainer
+from agentrl.types import TruncatedBy
 from agentrl.viewer.episodes.token_text import TokenVocabulary, turn_tokens
 from tests.training.monitoring.test_metric_descriptions import described
 
@@ -45,6 +46,7 @@ SMALL = [
     "warm_start.steps=40",
     "warm_start.lr=0.003",
     "train.steps=4",
+    "env.horizon={start: 2, steps: 3}",
     "rollout.groups=4",
     "rollout.group_size=4",
     "eval.every=3",
@@ -119,6 +121,10 @@ def test_run_leaves_everything_a_user_needs(whole_run):
     assert sum(e.split == "train" for e in episodes) == 4 * 16
     trained = [e for e in episodes if e.split == "train"]
     assert all(e.advantages is not None for e in trained)
+    assert [step["rollout/horizon"] for step in steps_of(run)] == [2, 2, 3, 4]
+    cut = {e.step for e in trained if e.truncated_by is TruncatedBy.HORIZON}
+    assert cut == {1, 2, 3}
+    assert all(e.truncated_by is not TruncatedBy.HORIZON for e in episodes if e.split != "train")
 
 
 @pytest.fixture(scope="module")
