@@ -138,15 +138,18 @@ class EnvConfig:
         """Raise `ConfigError` at the first invalid value."""
         if self.history is not None:
             parse_history(self.history)
-        if self.horizon is not None and self.horizon.start >= self.max_turns:
-            raise ConfigError(
-                f"env.horizon.start={self.horizon.start}: must be below env.max_turns="
-                f"{self.max_turns}, to which it grows; lower it, or remove env.horizon"
-            )
         if self.dialect_kwargs and self.dialect is None:
             raise ConfigError(
                 f"env.dialect_kwargs={self.dialect_kwargs}: has no effect without env.dialect; set "
                 "env.dialect, or remove env.dialect_kwargs"
+            )
+
+    def validate_for_training(self) -> None:
+        """Raise `ConfigError` if the horizon cannot grow; evaluations ignore it."""
+        if self.horizon is not None and self.horizon.start >= self.max_turns:
+            raise ConfigError(
+                f"env.horizon.start={self.horizon.start}: must be below env.max_turns="
+                f"{self.max_turns}, to which it grows; lower it, or remove env.horizon"
             )
 
     def training_turns(self, step: int) -> int:
@@ -154,4 +157,4 @@ class EnvConfig:
         if self.horizon is None:
             return self.max_turns
         start, steps = self.horizon.start, self.horizon.steps
-        return start + (self.max_turns - start) * min(step - 1, steps) // steps
+        return start + (self.max_turns - start) * min(max(step - 1, 0), steps) // steps

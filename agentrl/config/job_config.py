@@ -255,6 +255,8 @@ class Config:
                 f"train.ranks={ranks} requires rollout.launcher=ray, because the local launcher "
                 "trains in a single process"
             )
+        for job in self.environments().values():
+            job.env.validate_for_training()
         self.algorithm.validate_for_training()
         self.model.lora.validate_for_training()
 

@@ -167,7 +167,8 @@ class RolloutConfig:
     """Maximum length of a reply, in tokens."""
     stop: list[str] = field(default_factory=list)
     """Strings that also end a reply and stay in it, such as a line break for a model that continues
-    plain text. Each must be a single token of the model."""
+    plain text. Each must be a single token of the model; other tokens that contain the string, such
+    as a full stop with a line break, do not end a reply."""
     max_context: Annotated[int, Gt(0), Le(10_000_000)] = 4096
     """Maximum tokens of prompt and reply together; longer episodes are truncated. A `remote`
     engine has its own limit."""

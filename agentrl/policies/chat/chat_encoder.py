@@ -103,13 +103,16 @@ class ChatEncoder:
         """
         found = list[int]()
         for text in stop:
-            ids = self.rendered_ids(text)
-            if len(ids) != 1:
+            tokens = self._tokenizer.encode(text, add_special_tokens=False).tokens
+            # SentencePiece encodes a text with a space before it, which the model need not write.
+            if len(tokens) == 1 and tokens[0].startswith("▁") and not text.startswith(" "):
+                tokens = ["▁", tokens[0][1:]]
+            if len(tokens) != 1:
                 raise ConfigError(
-                    f"rollout.stop={text!r}: must be a single token, and this model's tokenizer "
-                    f"writes it as {len(ids)}; use strings that are one token each"
+                    f"rollout.stop={text!r}: must be a single token; this model's tokenizer splits "
+                    f"it into {len(tokens)}"
                 )
-            found += ids
+            found.append(self._tokenizer.token_to_id(tokens[0]))
         return tuple(found)
 
     def seen_size(self, size: tuple[int, int]) -> tuple[int, int]:

@@ -129,6 +129,7 @@ class SuiteTask:
             kwargs={**inherited, **self.kwargs},
             translator_kwargs={**env.translator_kwargs, **self.translator_kwargs},
             max_turns=max_turns,
+            horizon=None,
         )
 
     def _rewards(self, of_job: list[RewardConfig]) -> list[RewardConfig]:

@@ -282,7 +282,9 @@ def test_environments_of_a_mixture_have_their_own_horizon() -> None:
     jobs = config.environments()
     assert [job.env.training_turns(3) for job in jobs.values()] == [6, 14, 40]
     with pytest.raises(ConfigError, match=r"horizon\.start=2: must be below env\.max_turns=2"):
-        replace(config, mixture=[MixtureConfig(name="a", env={"max_turns": 2})]).validate()
+        replace(
+            config, mixture=[MixtureConfig(name="a", env={"max_turns": 2})]
+        ).validate_for_training()
 
 
 async def test_reward_that_fails_ends_the_job_if_configured(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 import agentrl
 from agentrl import cli, replay
-from agentrl.config import load
+from agentrl.config import EnvConfig, EvalConfig, HorizonConfig, load
 from agentrl.errors import ConfigError
 from agentrl.policies.engines.hf_engine import HFEngine
 from agentrl.training.evaluation.evaluate_suite import SuiteCommand, evaluate_suites
@@ -63,6 +63,12 @@ def test_each_task_is_played_and_recorded_by_itself() -> None:
             seed: sorted(v) for seed, v in returns.items()
         }
     assert read_results([where])[0].score == results["4x4", "random"].score
+
+
+def test_a_task_may_have_fewer_turns_than_the_horizon_of_training() -> None:
+    trained = EnvConfig(max_turns=20, horizon=HorizonConfig(start=10))
+    played = SuiteTask(name="short", max_turns=8).env_of(trained, EvalConfig())
+    assert (played.max_turns, played.horizon) == (8, None)
 
 
 def test_rows_of_a_data_set_are_graded_by_category_and_pass_at_k() -> None:
