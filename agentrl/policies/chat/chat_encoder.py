@@ -103,16 +103,15 @@ class ChatEncoder:
         """
         found = list[int]()
         for text in stop:
-            tokens = self._tokenizer.encode(text, add_special_tokens=False).tokens
+            encoded = self._tokenizer.encode(text, add_special_tokens=False)
             # SentencePiece encodes a text with a space before it, which the model need not write.
-            if len(tokens) == 1 and tokens[0].startswith("▁") and not text.startswith(" "):
-                tokens = ["▁", tokens[0][1:]]
-            if len(tokens) != 1:
+            has_space = "".join(encoded.tokens).startswith("▁") and not text.startswith(" ")
+            if (count := len(encoded.ids) + has_space) != 1:
                 raise ConfigError(
                     f"rollout.stop={text!r}: must be a single token; this model's tokenizer splits "
-                    f"it into {len(tokens)}"
+                    f"it into {count}"
                 )
-            found.append(self._tokenizer.token_to_id(tokens[0]))
+            found += encoded.ids
         return tuple(found)
 
     def seen_size(self, size: tuple[int, int]) -> tuple[int, int]:
