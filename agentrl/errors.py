@@ -8,7 +8,7 @@
     │   └── EpisodeRemoved        the requested episode was pruned
     ├── ActionError           a reply without a valid action; costs a turn, never the episode
     ├── ClusterError          Ray did not start, or its cluster cannot be joined
-    ├── EngineMismatch        the engine computes something else than transformers; ends the job
+    ├── EngineMismatch        the engine disagrees with transformers; ends the job
     ├── UnreliableReward      the running audit of a job's reward exceeds its limit; ends the run
     ├── LearnerError          a learner rank failed, or training diverged; ends the run
     │   └── LearnerLost           a rank died or did not answer; resuming the run may help

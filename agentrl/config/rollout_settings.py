@@ -111,18 +111,21 @@ class EndpointConfig:
 class EngineCheckConfig:
     """A comparison of the engine with transformers, before the model first plays or replies.
 
-    `agentrl train`, `eval`, `infer` and `chat` stop if the two disagree.
+    `agentrl train`, `eval`, `infer` and `chat` stop if the two disagree. During training,
+    `train.compare_engine` compares the engine with the learner in every step.
     """
 
     enabled: bool | None = None
-    """Whether to compare. None: always in training, where the learner is the model in transformers;
-    in `agentrl eval`, `infer` and `chat`, which load a second copy of the model into CPU memory, if
-    its files take at most 8 GB. A server's model (`rollout.engine=remote`) is never compared."""
+    """Whether to compare. By default, training always compares: the learner is the reference.
+    `eval`, `infer` and `chat` load a second copy of the model into CPU memory, so they compare only
+    models of at most 8 GB in `model.dtype` that fit. Outside training, quantized models cannot be
+    compared, nor can a server's model (`rollout.engine=remote`)."""
     prompts: PositiveInt = 4
     """Number of prompts to compare, at least: the first prompts of the job."""
     bound: PositiveFloat | None = None
     """Maximum mean difference of a log-probability, in nats. None: 0.002 with
-    `model.dtype=float32`, 0.1 with `bfloat16`."""
+    `model.dtype=float32`, 0.1 with `bfloat16`, divided by a `rollout.temperature` below 1, which
+    magnifies differences."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -224,7 +224,8 @@ class TrainConfig:
     `model.lora.base=nf4`."""
     compare_engine: bool = True
     """Compare the engine's log-probabilities with the learner's in every step (`mismatch_*`), on up
-    to 32 samples; costs an additional forward pass over these samples."""
+    to 32 samples; costs an additional forward pass over these samples. Before the first step,
+    `rollout.engine_check` compares the engine with transformers."""
     check_weights: bool = True
     """Publish weights with a checksum that engines verify, so that no engine samples with wrong
     weights. The checksum is computed on the CPU, to which GPU weights are copied."""

@@ -11,22 +11,23 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from agentrl.actions.action_chunks import parse_actions
-from agentrl.config import EngineCheckConfig, ModelConfig, RolloutConfig
-from agentrl.errors import EngineMismatch
+from agentrl.cluster.machine_resources import host_memory
+from agentrl.config import ModelConfig, RolloutConfig
+from agentrl.errors import ConfigError, EngineMismatch, EnvError, boundary
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.encode_messages import encode_prompt
 from agentrl.policies.configured_image_size import resize_for
 from agentrl.policies.engines.engine import Sampling, check_reply
 from agentrl.policies.model_policy import turn_seed
+from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.open_encoder import open_encoder
 from agentrl.policies.open_engine import engine_class
 from agentrl.replay.plain_json import to_plain
@@ -51,17 +52,22 @@ _BOUNDS = {"float32": 0.002, "bfloat16": 0.1}
 """Maximum mean difference of a log-probability, in nats, by `model.dtype`. Rounding to bfloat16
 explains some hundredths in a 3B model (docs/results.md: k3 is half of the mean square)."""
 _MAX_DISTANCE = 0.05
-"""Maximum median distance of the most probable taps, as a share of the screen's width and height.
-The median, because a single tap may move anywhere."""
+"""Maximum median distance of the greedy taps, as a share of the screen's width and height. The
+median, because a single tap may move anywhere."""
 _NEAR_TIE = 5.0
 """Two tokens are a near tie if transformers prefers one by less than this multiple of the bound."""
 _TAPS_S = 60.0
 """Seconds after which no further tokens of transformers' greedy replies are computed."""
 _MAX_COPY_BYTES = 8e9
-"""Size of the model's files up to which a second copy is loaded by default."""
+"""Size in memory up to which a second copy of the model is loaded by default."""
+_MEMORY_PER_COPY = 1.5
+"""Free memory that a copy requires by default, as a multiple of its size: its forward passes need
+some, too. An engine in CPU memory has loaded its own copy by then."""
 
 Generate = Callable[[Prompt, Sampling], Awaitable[Reply]]
 """Samples one reply with the engines."""
+TouchOf = Callable[[str], TouchPosition | None]
+"""Returns where a reply touches the screen; None if it does not."""
 
 
 class Predict(Protocol):
@@ -71,17 +77,17 @@ class Predict(Protocol):
         """Return the predictions of each sequence."""
 
 
-def _no_touch(reply: str) -> TouchPosition | None:
-    return None
-
-
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ComparedPrompt:
     """A prompt whose replies are compared."""
 
     prompt: Prompt
-    touch_of: Callable[[str], TouchPosition | None] = _no_touch
-    """Returns where a reply touches the screen; None if it does not."""
+    touch_of: TouchOf | None = None
+    """None if no reply touches a screen, as in a chat."""
+
+    def touch(self, reply: str) -> TouchPosition | None:
+        """Return where a reply touches the screen; None if it does not."""
+        return None if self.touch_of is None else self.touch_of(reply)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -93,8 +99,8 @@ class EngineComparison:
     differences: tuple[float, ...]
     """Difference of each sampled token's log-probability, in nats."""
     distances: tuple[float, ...]
-    """Distance of the most probable taps of each prompt to which both reply with one, as a share of
-    the screen."""
+    """Distance of the greedy taps of each prompt to which both reply with one, as a share of the
+    screen."""
 
     @property
     def mean(self) -> float:
@@ -108,7 +114,7 @@ class EngineComparison:
 
     @property
     def distance(self) -> float | None:
-        """Median distance of the most probable taps; None without taps."""
+        """Median distance of the greedy taps; None without taps."""
         return median(self.distances) if self.distances else None
 
     def agrees(self, bound: float) -> bool:
@@ -131,7 +137,9 @@ class EngineComparison:
         taps = ""
         if self.distance is not None:
             count = pluralize(len(self.distances), "prompt")
-            taps = f"; the most probable taps in {count} are {self.distance:.2g} screens apart"
+            taps = (
+                f"; the greedy taps differ by {self.distance:.2g} of the screen (median of {count})"
+            )
         return (
             f"the log-probabilities of {pluralize(len(self.differences), 'token')} of "
             f"{pluralize(self.prompts, 'prompt')} differ by {self.mean:.2g} on average and "
@@ -153,8 +161,9 @@ async def compare_engine(
 ) -> EngineComparison:
     """Compare an engine with transformers.
 
-    transformers predicts the tokens of sampled replies, and replies greedily, as the engine does. A
-    prompt counts for the taps unless the two greedy replies part at a near tie.
+    transformers predicts the tokens of sampled replies. Where replies may touch a screen, it also
+    replies greedily, as the engine does, and the taps count unless the two greedy replies diverge
+    at a near tie.
 
     Args:
         prompts: what to reply to.
@@ -169,28 +178,37 @@ async def compare_engine(
         EngineError: the engine failed.
     """
     length = min(rollout.max_new_tokens, _MAX_REPLY)
+    tapped = [one for one in prompts if one.touch_of is not None]
+    asked = [one.prompt for one in (*prompts, *tapped)]
+    temperatures = [rollout.temperature] * len(prompts) + [0.0] * len(tapped)
     samplings = [
         Sampling(temperature=temperature, max_new_tokens=length, seed=turn_seed(0, number))
-        for temperature in (rollout.temperature, 0.0)
-        for number in range(len(prompts))
+        for number, temperature in enumerate(temperatures)
     ]
-    asked = [one.prompt for one in prompts] * 2
     # Concurrently, because batches are padded and share caches.
     replies = await asyncio.gather(*map(generate, asked, samplings))
     for reply in replies:
         check_reply(reply, encoder.vocab_size)
-    sequences = list(map(_sequence, asked, replies, range(len(asked))))
-    predictions = await predict(sequences)
     count = len(prompts)
-    differences = [
-        abs(own - theirs)
-        for reply, predicted in zip(replies[:count], predictions[:count], strict=True)
-        for own, theirs in zip(reply.logprobs, predicted.logprobs, strict=True)
+    taps = [
+        (one, reply)
+        for one, reply in zip(tapped, replies[count:], strict=True)
+        if one.touch(encoder.text(reply.token_ids)) is not None
     ]
-    bound = rollout.engine_check.bound or _BOUNDS[dtype]
+    scored = [*zip(prompts, replies[:count], strict=True), *taps]
+    sequences = [_sequence(one.prompt, reply, n) for n, (one, reply) in enumerate(scored)]
+    predictions = await predict(sequences)
+    differences = [
+        abs(engine - reference)
+        for reply, predicted in zip(replies[:count], predictions[:count], strict=True)
+        for engine, reference in zip(reply.logprobs, predicted.logprobs, strict=True)
+    ]
+    # Rounding errors of logits are divided by the temperature, too.
+    default = _BOUNDS[dtype] / min(1.0, rollout.temperature)
+    bound = rollout.engine_check.bound or default
     greedy = [
-        _GreedyReply(compared=one, own=reply.token_ids, predicted=predicted)
-        for one, reply, predicted in zip(prompts, replies[count:], predictions[count:], strict=True)
+        _GreedyReply(compared=one, engine_ids=reply.token_ids, predicted=predicted)
+        for (one, reply), predicted in zip(taps, predictions[count:], strict=True)
     ]
     await _continue_greedily(greedy, predict, encoder.eos_token_ids, length, _NEAR_TIE * bound)
     distances = [one.distance(encoder) for one in greedy]
@@ -222,22 +240,22 @@ class _GreedyReply:
     """An engine's greedy reply, and transformers' greedy reply to the same prompt."""
 
     def __init__(
-        self, *, compared: ComparedPrompt, own: Sequence[int], predicted: TokenPredictions
+        self, *, compared: ComparedPrompt, engine_ids: Sequence[int], predicted: TokenPredictions
     ) -> None:
-        self._compared, self._own, self._predicted = compared, tuple(own), predicted
-        pairs = enumerate(zip(own, predicted.most_probable, strict=True))
-        self._parting = next((place for place, (one, other) in pairs if one != other), None)
+        self._compared, self._engine_ids, self._predicted = compared, tuple(engine_ids), predicted
+        pairs = enumerate(zip(engine_ids, predicted.most_probable, strict=True))
+        self._divergence = next((place for place, (one, other) in pairs if one != other), None)
         """The first place at which the replies differ; None if they are equal."""
-        self.theirs: tuple[int, ...] | None = self._own
+        self.reference_ids: tuple[int, ...] | None = self._engine_ids
         """transformers' reply so far; None if the replies differ only by a near tie."""
-        if self._parting is not None:
-            self.theirs = (*self._own[: self._parting], predicted.most_probable[self._parting])
-        self.is_complete = self._parting is None
+        if (place := self._divergence) is not None:
+            self.reference_ids = (*self._engine_ids[:place], predicted.most_probable[place])
+        self.is_complete = self._divergence is None
 
     def next_sequence(self) -> TokenSequence:
         """Return a sequence whose last prediction is the next token."""
-        assert self.theirs is not None
-        tokens = (*self.theirs, self.theirs[-1])
+        assert self.reference_ids is not None
+        tokens = (*self.reference_ids, self.reference_ids[-1])
         reply = Reply(token_ids=tokens, logprobs=(0.0,) * len(tokens), version=0)
         return _sequence(self._compared.prompt, reply, 0)
 
@@ -245,21 +263,22 @@ class _GreedyReply:
         self, predicted: TokenPredictions, ends: Sequence[int], length: int, near_tie: float
     ) -> None:
         """Append the next token, unless the reply has ended."""
-        place = self._parting
+        place = self._divergence
         assert place is not None
-        assert self.theirs is not None
+        assert self.reference_ids is not None
         if predicted.logprobs[place] - self._predicted.logprobs[place] < near_tie:
-            self.theirs, self.is_complete = None, True
-        elif self.theirs[-1] in ends or len(self.theirs) >= length:
+            self.reference_ids, self.is_complete = None, True
+        elif self.reference_ids[-1] in ends or len(self.reference_ids) >= length:
             self.is_complete = True
         else:
-            self.theirs = (*self.theirs, predicted.most_probable[-1])
+            self.reference_ids = (*self.reference_ids, predicted.most_probable[-1])
 
     def distance(self, encoder: ChatEncoder) -> float | None:
         """Return the distance of the taps; None if unknown, or if a reply touches nothing."""
-        if self.theirs is None or not self.is_complete:
+        if self.reference_ids is None or not self.is_complete:
             return None
-        one, other = map(self._compared.touch_of, map(encoder.text, (self._own, self.theirs)))
+        texts = map(encoder.text, (self._engine_ids, self.reference_ids))
+        one, other = map(self._compared.touch, texts)
         if one is None or other is None:
             return None
         return math.hypot(one.x - other.x, one.y - other.y)
@@ -289,11 +308,15 @@ async def _continue_greedily(
 def _mismatch(found: EngineComparison, rollout: RolloutConfig, bound: float) -> EngineMismatch:
     names = ["transformers", *engine_class(rollout).capabilities.packages, "torch"]
     versions = ", ".join(f"{name} {_version(name)}" for name in dict.fromkeys(names))
+    remedies = ["Install the versions that agentrl is tested with (requirements/)"]
+    if rollout.engine_kwargs:
+        remedies.append(f"change rollout.engine_kwargs={rollout.engine_kwargs}")
+    if rollout.engine != "hf":
+        remedies.append("use another engine, such as rollout.engine=hf")
     return EngineMismatch(
-        f"rollout.engine={rollout.engine} does not compute what transformers computes: "
-        f"{found.describe()} (bounds: rollout.engine_check.bound={bound:g} on average, "
-        f"{_MAX_DISTANCE:g} screens). Installed: {versions}. Install the versions that agentrl is "
-        "tested with (requirements/), or another engine, such as rollout.engine=hf. "
+        f"rollout.engine={rollout.engine} disagrees with transformers: {found.describe()} (bounds: "
+        f"{bound:g} on average, rollout.engine_check.bound, and {_MAX_DISTANCE:g} of the screen). "
+        f"Installed: {versions}. {', or '.join(remedies)}. "
         "rollout.engine_check.enabled=false skips this check"
     )
 
@@ -336,7 +359,9 @@ async def opening_prompts(
     chosen = [seeds[number % len(seeds)] for number in range(count)]
     requests = requests_of_step(split, step, chosen, 1, "engine-check", envs=names)
     played = await rollouts.collect([replace(one, opening_turns=turns) for one in requests])
-    touches = {name: _touch_reader(plan, encoder, split, name) for name in mixture}
+    touches = {
+        name: await asyncio.to_thread(_touch_reader, plan, encoder, split, name) for name in mixture
+    }
     return [
         ComparedPrompt(
             prompt=Prompt(token_ids=turn.prompt_ids, images=turn.images), touch_of=touches[name]
@@ -348,19 +373,21 @@ async def opening_prompts(
 
 def _touch_reader(
     plan: RolloutPlan, encoder: ChatEncoder, split: Split, name: str
-) -> Callable[[str], TouchPosition | None]:
-    """Return a function that finds where a reply touches the screen."""
+) -> TouchOf | None:
+    """Return a function that finds where a reply touches the screen; None if that is unknown."""
     env, model = plan.env(split, name), plan.settings.model
-
-    @cache
-    def translator() -> Any:
-        return open_translator(env, lambda dialect: resize_for(dialect, model, encoder))
+    try:
+        translator = open_translator(env, lambda dialect: resize_for(dialect, model, encoder))
+    except ConfigError as error:  # it needs the action space of an environment on a phone
+        log.debug("the taps of %s are not compared: %s", env.id, error)
+        return None
 
     def touch(reply: str) -> TouchPosition | None:
         try:
-            parsed = parse_actions(translator(), reply, env.settings.max_actions_per_reply)
-        except Exception as error:  # a translator may need its environment
-            log.debug("the taps of %s are not compared: %s", env.id, error)
+            with boundary(EnvError, f"the translator of {env.id} failed"):
+                parsed = parse_actions(translator, reply, env.settings.max_actions_per_reply)
+        except EnvError as error:  # it may need its environment's current state
+            log.debug("a tap of %s is not compared: %s", env.id, error)
             return None
         return touch_of_action(to_plain(parsed.actions[0]), reply) if parsed.actions else None
 
@@ -398,26 +425,45 @@ class ReferenceCopy:
         folder: the model's folder.
         model: the model's settings.
         rollout: the engine's settings.
+
+    Raises:
+        ConfigError: the settings ask for the copy of a quantized model.
     """
 
     def __init__(self, folder: Path, model: ModelConfig, rollout: RolloutConfig) -> None:
         self._folder, self._model, self._rollout = folder, model, rollout
+        if rollout.engine_check.enabled and _is_quantized(folder):
+            raise ConfigError(
+                f"rollout.engine_check.enabled=true: {folder} is quantized (quantization_config in "
+                "its config.json), so transformers cannot compute its log-probabilities on the "
+                "CPU; remove the setting, or use the model that is not quantized"
+            )
         self.encoder = open_encoder(model, folder)
         self._loaded: ReferenceModel | None = None
 
     def is_wanted(self) -> bool:
-        """Whether `rollout.engine_check` asks for a comparison with a second copy."""
-        check: EngineCheckConfig = self._rollout.engine_check
-        if check.enabled is not None:
-            return check.enabled
-        size = sum(file.stat().st_size for file in self._folder.glob("*.safetensors"))
-        if size > _MAX_COPY_BYTES:
+        """Whether `rollout.engine_check` asks for a comparison with a second copy; blocks.
+
+        Call this when the engine has started: its memory is not free.
+        """
+        enabled = self._rollout.engine_check.enabled
+        if enabled is not None:
+            return enabled
+        if _is_quantized(self._folder):
             log.warning(
-                "the engine is not compared with transformers, which would load another %.0f GB "
-                "into CPU memory; rollout.engine_check.enabled=true compares them",
-                size / 1e9,
+                "the engine is not compared with transformers, because the model is quantized"
             )
-        return size <= _MAX_COPY_BYTES
+            return False
+        size, free = _copy_bytes(self._folder, self._model.dtype), host_memory().free
+        if size <= _MAX_COPY_BYTES and size * _MEMORY_PER_COPY <= free:
+            return True
+        log.warning(
+            "the engine is not compared with transformers, which would load another %.0f GB into "
+            "CPU memory (%.0f GB are free); rollout.engine_check.enabled=true compares them",
+            size / 1e9,
+            free / 1e9,
+        )
+        return False
 
     async def compare(
         self, prompts: Sequence[ComparedPrompt], generate: Generate
@@ -449,6 +495,23 @@ class ReferenceCopy:
             ]
 
         return await asyncio.to_thread(predict)
+
+
+def _is_quantized(folder: Path) -> bool:
+    """Whether a checkpoint's weights are quantized, such as by AWQ or to FP8."""
+    config = read_json(folder / "config.json")
+    return any("quantization_config" in part for part in (config, config.get("text_config") or {}))
+
+
+def _copy_bytes(folder: Path, dtype: str) -> int:
+    """Return the size of a model's weights in memory, in a dtype that may not be its files'."""
+    # Imported late: this loads torch, which takes seconds.
+    import torch
+
+    from agentrl.policies.models import load_on_meta
+
+    count = sum(weight.numel() for weight in load_on_meta(folder).parameters())
+    return count * getattr(torch, dtype).itemsize
 
 
 def _split(sequence: TokenSequence) -> tuple[Prompt, tuple[int, ...]]:

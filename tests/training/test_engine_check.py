@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 
 import agentrl
 from agentrl import cli, replay
+from agentrl.cluster.machine_resources import Space
 from agentrl.config import EngineCheckConfig, ModelConfig, RolloutConfig
-from agentrl.errors import EngineMismatch
+from agentrl.errors import ConfigError, EngineMismatch
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import EngineSettings
 from agentrl.policies.engines.hf_engine import HFEngine
@@ -113,10 +115,10 @@ def test_most_probable_taps_that_are_far_apart_are_refused(tiny_vlm, margin, tap
             *encoder.reply_ids(f"<think>{x[2]} it is</think>tap({x}, 0.25)"),
         )
         prompts.append(ComparedPrompt(prompt=prompt, touch_of=lambda r: touch_of_action(None, r)))
-    own = encoder.reply_ids("<think>5 it is</think>tap(0.50, 0.25)")
+    engine_ids = encoder.reply_ids("<think>5 it is</think>tap(0.50, 0.25)")
 
     async def generate(prompt, sampling):
-        return Reply(token_ids=own, logprobs=(-1.0,) * len(own), version=0)
+        return Reply(token_ids=engine_ids, logprobs=(-1.0,) * len(engine_ids), version=0)
 
     def prediction(sequence):
         """A model that finds one reply most probable, and others less probable by a margin."""
@@ -134,21 +136,76 @@ def test_most_probable_taps_that_are_far_apart_are_refused(tiny_vlm, margin, tap
         return asyncio.run(compare_engine(prompts, encoder, generate, predict, **how))
 
     if distances is None:
-        with pytest.raises(EngineMismatch, match=r"taps in 3 prompts are 0\.3 screens apart"):
+        with pytest.raises(EngineMismatch, match=r"taps differ by 0\.3 of the screen \(median"):
             run()
     else:
         assert run().distances == pytest.approx(distances)
 
 
-def test_only_small_models_are_copied_by_default(tiny_vlm, monkeypatch):
-    def is_wanted(enabled):
-        check = EngineCheckConfig(enabled=enabled)
-        rollout = RolloutConfig(engine="hf", engine_check=check)
-        return ReferenceCopy(tiny_vlm, ModelConfig(path=str(tiny_vlm)), rollout).is_wanted()
+def test_the_engine_replies_greedily_only_where_it_may_tap(tiny_vlm):
+    encoder = ChatEncoder(tiny_vlm)
+    rollout = RolloutConfig(engine="hf", temperature=0.5)
+    (text, *_) = chat_prompts(encoder, rollout)
+    assert text.touch_of is None
+    reply = Reply(token_ids=(40, 41), logprobs=(-1.0, -1.0), version=0)
+    temperatures, passes, error = [], [], 0.003  # above 0.002, but not above 0.002 / 0.5
 
-    assert [is_wanted(one) for one in (None, True, False)] == [True, True, False]
-    monkeypatch.setattr("agentrl.training.engine_check._MAX_COPY_BYTES", 1000)
-    assert [is_wanted(one) for one in (None, True, False)] == [False, True, False]
+    async def generate(prompt, sampling):
+        temperatures.append(sampling.temperature)
+        return reply
+
+    async def predict(sequences):
+        passes.append(len(sequences))
+        return [TokenPredictions((-1.0 - error,) * 2, (42, 41)) for _ in sequences]
+
+    def run(touch_of, **settings):
+        prompts = [replace(text, touch_of=touch_of)]
+        how = {"rollout": replace(rollout, **settings), "dtype": "float32"}
+        return asyncio.run(compare_engine(prompts, encoder, generate, predict, **how))
+
+    assert run(None).distance is None
+    assert (temperatures, passes) == ([0.5], [1])
+    assert run(lambda reply: None).distance is None
+    assert (temperatures, passes) == ([0.5, 0.5, 0.0], [1, 1])
+    error = 0.005
+    with pytest.raises(EngineMismatch) as caught:
+        run(None)
+    assert "such as rollout.engine=hf" not in str(caught.value)
+    with pytest.raises(EngineMismatch, match=r"fp8.*, or .* rollout\.engine=hf"):
+        run(None, engine="vllm", engine_kwargs={"quantization": "fp8"})
+
+
+def is_wanted(folder, enabled=None, dtype="float32"):
+    """Whether an engine is compared with a second copy of the model."""
+    rollout = RolloutConfig(engine="hf", engine_check=EngineCheckConfig(enabled=enabled))
+    return ReferenceCopy(folder, ModelConfig(path=str(folder), dtype=dtype), rollout).is_wanted()
+
+
+def test_only_models_that_are_small_in_memory_are_copied_by_default(tiny_vlm, monkeypatch):
+    limits = "agentrl.training.engine_check."
+    settings = (None, True, False)
+    assert [is_wanted(tiny_vlm, one) for one in settings] == [True, True, False]
+    # Its file has float32.
+    size = (tiny_vlm / "model.safetensors").stat().st_size
+    monkeypatch.setattr(f"{limits}_MAX_COPY_BYTES", 0.6 * size)
+    assert [is_wanted(tiny_vlm, one) for one in settings] == [False, True, False]
+    assert is_wanted(tiny_vlm, dtype="bfloat16")
+    monkeypatch.setattr(f"{limits}host_memory", lambda: Space(total=size, free=size // 2))
+    assert not is_wanted(tiny_vlm, dtype="bfloat16")
+
+
+def test_quantized_models_are_not_compared(tiny_vlm, tmp_path, caplog):
+    """transformers cannot compute most of them on a CPU."""
+    folder = shutil.copytree(tiny_vlm, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "awq", "bits": 4}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert not is_wanted(folder)
+    assert caplog.messages == [
+        "the engine is not compared with transformers, because the model is quantized"
+    ]
+    with pytest.raises(ConfigError, match=r"engine_check\.enabled=true: .*/model is quantized"):
+        is_wanted(folder, True)
 
 
 @pytest.mark.parametrize("command", ["train", "eval"])

@@ -1,5 +1,6 @@
 """Evaluates a model or a scripted player on held-out seeds, and records the episodes."""
 
+import asyncio
 import io
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -199,7 +200,8 @@ class _SharedRollouts:
         self._policy, self._scratch = policy, scratch
         self._model: Path | None = None
         self._opened: Rollouts | None = None
-        self._is_checked = False
+        self._copy: engine_check.ReferenceCopy | None = None
+        """The model in transformers, until the engine has been compared with it."""
         self.engine_check: str | None = None
         """Result of the engine's comparison with transformers; None without one."""
 
@@ -216,6 +218,11 @@ class _SharedRollouts:
         """
         if self._opened is None:
             self._model = self._policy.model_folder(plan, self._scratch)
+            if self._model is not None:
+                settings = plan.settings
+                self._copy = engine_check.ReferenceCopy(
+                    self._model, settings.model, settings.rollout
+                )
         if self._model is not None:  # its tokenizer determines which prompts are too long
             plan = skip_long_prompts(plan, self._model)
         if self._opened is None:
@@ -231,16 +238,14 @@ class _SharedRollouts:
         Raises:
             EngineMismatch: they disagree.
         """
-        if self._is_checked or self._model is None or self._opened is None:
+        copy, self._copy = self._copy, None
+        if copy is None or self._opened is None:
             return
-        self._is_checked = True
-        plan, settings = job.plan, job.plan.settings
-        copy = engine_check.ReferenceCopy(self._model, settings.model, settings.rollout)
-        if copy.is_wanted():
+        if await asyncio.to_thread(copy.is_wanted):
             display.stage("engine check")
             prompts = await engine_check.opening_prompts(
                 self._opened,
-                plan,
+                job.plan,
                 copy.encoder,
                 job.seeds(),
                 split=job.split,

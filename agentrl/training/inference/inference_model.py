@@ -207,7 +207,7 @@ class LocalModel(InferenceModel):
 
     async def check_engine(self, prompts: Sequence[Prompt] | None = None) -> None:
         """See the base class."""
-        if not self._reference.is_wanted():
+        if not await asyncio.to_thread(self._reference.is_wanted):
             return
         chosen = chat_prompts(self._reference.encoder, self.rollout)
         if prompts is not None:

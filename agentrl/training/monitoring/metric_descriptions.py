@@ -115,7 +115,7 @@ METRICS: tuple[MetricDescription, ...] = (
         "Learning", "the start of the engines, and again after a resume (`rollout.engine_check`)",
         ("engine_check/logprob_mean", "nats", "mean difference of a sampled token's log-probability between engine and transformers"),
         ("engine_check/logprob_max", "nats", "largest difference of a sampled token's log-probability"),
-        ("engine_check/tap_distance", "share of the screen", "median distance of the most probable taps. Logged only if replies tap"),
+        ("engine_check/tap_distance", "share of the screen", "median distance of the greedy taps. Logged only if replies tap"),
         ("engine_check/tokens", "count", "sampled tokens that were compared"),
     ),
     *_metrics(
