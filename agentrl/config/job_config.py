@@ -177,11 +177,6 @@ class Config:
             with boundary(ConfigError, f"{point.setting}={own.name}: validate() fails"):
                 own.validate()
         check_mixture(self.mixture)
-        if self.mixture and (rings := self.eval.ring_kwargs):
-            raise ConfigError(
-                f"eval.rings.{next(iter(rings))}: cannot be combined with a mixture, which has "
-                "several environments; set eval.rings=null, and evaluate with a suite (eval.suite)"
-            )
         for job in self.environments().values():
             job.env.validate()
         for section in (

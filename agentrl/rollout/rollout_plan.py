@@ -35,7 +35,8 @@ class RolloutPlan:
     """Tasks keyed by the environment's name in `mixture`; '' for the job's own."""
     rings: Mapping[str, PlayTask] = field(default_factory=dict)
     """Tasks of `eval.rings` by the ring's name, such as `levels`; only evaluations play them. A
-    ring that changes nothing is left out, because its column would look like generalization."""
+    ring that changes nothing is left out, because its column would look like generalization. A job
+    with a mixture has none, because a ring changes a single environment."""
 
     @property
     def ring_episodes(self) -> dict[str, int]:
@@ -119,7 +120,7 @@ def plan_rollouts(config: Config) -> RolloutPlan:
             )
         tasks[name] = PlayTask(train=train, held_out=held_out, rewards=job.rewards, eval=job.eval)
     rings = {}
-    for name, kwargs in config.eval.ring_kwargs.items():
+    for name, kwargs in ({} if config.mixture else config.eval.ring_kwargs).items():
         overrides = {_EVAL_KWARGS: config.eval.kwargs, f"eval.rings.{name}": kwargs}
         held_out = resolve_env(config.env, overrides).with_allowed_apps(allow)
         if held_out.all_kwargs == tasks[""].held_out.all_kwargs:

@@ -15,7 +15,7 @@ from rich.console import Console
 from agentrl import event_loop
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, parse_loggers
-from agentrl.errors import ConfigError, with_short_mistakes
+from agentrl.errors import ConfigError, WorldError, with_short_mistakes
 from agentrl.extension_points import LOGGER
 from agentrl.files import StrPath, lock_folder
 from agentrl.rollout.rollout_plan import RolloutPlan
@@ -29,7 +29,11 @@ from agentrl.training import engine_check, env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
 from agentrl.training.command_target import open_target
-from agentrl.training.evaluation.held_out_evaluation import Evaluation, play_held_out
+from agentrl.training.evaluation.held_out_evaluation import (
+    Evaluation,
+    play_held_out,
+    warn_of_failed_ring,
+)
 from agentrl.training.monitoring.loggers.console import ConsoleDisplay
 from agentrl.training.monitoring.progress import (
     PlannedWork,
@@ -134,7 +138,8 @@ def evaluate(
     Raises:
         ConfigError: an argument or setting names something that does not exist, or the server does
             not answer.
-        WorldError: more than half of the episodes are void, or no phones are left.
+        WorldError: more than half of the episodes on held-out seeds are void, or no phones are
+            left. A ring that fails has no result.
     """
     opened = open_target(target, overrides)
     opened.check_names_env()
@@ -279,20 +284,29 @@ async def _play_and_record(rollouts: _SharedRollouts, job: EvaluationJob) -> Eva
         "greedy": job.greedy,
         **({} if job.task is None else {"suite": job.suite, "task": job.task}),
     }
+
+    def write(found: Evaluation) -> None:
+        checked = rollouts.engine_check
+        engine = {} if checked is None else {"engine_check": checked}
+        audit = {"audit": found.audit} if found.audit else {}
+        folder.write_summary({**summary, **engine, **found.summary(), **audit})
+
     # While the lock is held, `agentrl runs` shows the evaluation as running.
     with lock_folder(folder.path):
         record_start(folder.path)
         folder.write_summary(summary)  # the viewer shows it while episodes are played
         with recorded_failure(folder.path), folder.removed_if_empty():
-            found = await _evaluate(rollouts, job, folder.path)
-        audit = {"audit": found.audit} if found.audit else {}
-        if rollouts.engine_check is not None:
-            summary["engine_check"] = rollouts.engine_check
-        folder.write_summary({**summary, **found.summary(), **audit})
+            found = await _evaluate(rollouts, job, folder.path, write)
     return replace(found, run=folder.path, model=model)
 
 
-async def _evaluate(rollouts: _SharedRollouts, job: EvaluationJob, folder: Path) -> Evaluation:
+async def _evaluate(
+    rollouts: _SharedRollouts,
+    job: EvaluationJob,
+    folder: Path,
+    write: Callable[[Evaluation], None],
+) -> Evaluation:
+    """Play the held-out seeds, then the rings; write the result before and after the rings."""
     plan, policy = job.plan, job.policy
     name = f"{job.policy_name} greedy" if job.greedy else job.policy_name
     chosen, rings = job.seeds(), job.rings()
@@ -306,16 +320,23 @@ async def _evaluate(rollouts: _SharedRollouts, job: EvaluationJob, folder: Path)
                 await rollouts.check_engine(job, display)
             stage = "evaluation" if job.task is None else f"evaluation: {job.task}"
             found = await _play(opened, display, job, stage, name, chosen, job.mixture())
+            write(found)
             for ring, count in rings.items():
-                beyond = await _play(
-                    opened, display, job, f"{stage}, unseen {ring}", ring_label(name, ring),
-                    chosen[:count], {ring: 1.0},
-                )  # fmt: skip
-                found = replace(found, rings={**found.rings, ring: beyond})
+                label = ring_label(name, ring)
+                try:
+                    beyond = await _play(
+                        opened, display, job, f"{stage}, unseen {ring}", label,
+                        chosen[:count], {ring: 1.0},
+                    )  # fmt: skip
+                except WorldError as error:
+                    warn_of_failed_ring(label, error)
+                else:
+                    found = replace(found, rings={**found.rings, ring: beyond})
         except BaseException:
             await rollouts.close()  # even if actors have died
             raise
         await opened.finish()  # ensures that all recorded episodes are on disk
+    write(found)
     return found
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from agentrl.confidence_intervals import estimate, student_estimate
 from agentrl.data.reward_inputs import ROW
 from agentrl.data.row_columns import cell
+from agentrl.errors import WorldError, describe_error
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.screen_reading_audit import sum_sight
 from agentrl.rollout.workers.rollouts_interface import Rollouts
@@ -80,7 +81,10 @@ class Evaluation:
         ]
         table = ResultTable(columns=("", "mean", "95% interval"), rows=rows)
         where = "" if self.run is None else f", recorded in {self.run}"
-        rings = "".join(found._repr_html_() for found in self.rings.values())
+        rings = "".join(
+            f"<h4>unseen {escape(name)}</h4>{found._repr_html_()}"
+            for name, found in self.rings.items()
+        )
         return f"<p>{escape(f'{self!r}{where}')}</p>{table.html()}{rings}"
 
     def intervals(self) -> dict[str, tuple[float, float]]:
@@ -232,6 +236,11 @@ async def play_held_out(
     )
     found.warn(name)
     return found
+
+
+def warn_of_failed_ring(name: str, error: WorldError) -> None:
+    """Warn that an evaluation's ring (`eval.rings`) has no result."""
+    log.warning("%s: no result, because it failed: %s", name, describe_error(error))
 
 
 def _evaluation(played: Sequence[ScoredEpisode], category: str | None) -> Evaluation:

@@ -1,7 +1,7 @@
 """Results of suites: estimates per task, differences between models, and result files."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -183,16 +183,16 @@ def result_of(
 def differences(results: Sequence[TaskResult]) -> list[Difference]:
     """Compare each model with the first one on each task that both have played, paired by seed.
 
+    Rings with different settings are left out: see `other_rings`.
+
     Raises:
         ConfigError: two results of a task come from different settings.
     """
     found = []
-    first = {(r.suite, r.task): r for r in reversed(results)}
-    for one in results:
-        other = first[one.suite, one.task]
-        if one is other:
-            continue
-        if (one.settings, one.metric) != (other.settings, other.metric):
+    for other, one in _pairs(results):
+        if not _is_same_task(other, one):
+            if one.ring != SEEDS:
+                continue
             raise ConfigError(
                 f"{one.suite}, {one.task!r}: {other.model} and {one.model} played with different "
                 f"settings, so their results cannot be compared: {other.settings} ({other.metric}) "
@@ -208,6 +208,24 @@ def differences(results: Sequence[TaskResult]) -> list[Difference]:
                 )
             )  # fmt: skip
     return found
+
+
+def other_rings(results: Sequence[TaskResult]) -> list[str]:
+    """Return the tasks of rings that a model played with other settings than the first model."""
+    pairs = _pairs(results)
+    return list(dict.fromkeys(b.task for a, b in pairs if not _is_same_task(a, b)))
+
+
+def _pairs(results: Sequence[TaskResult]) -> Iterator[tuple[TaskResult, TaskResult]]:
+    """Yield the first model's result of a task with each other model's."""
+    first = {(r.suite, r.task): r for r in reversed(results)}
+    for one in results:
+        if (other := first[one.suite, one.task]) is not one:
+            yield other, one
+
+
+def _is_same_task(one: TaskResult, other: TaskResult) -> bool:
+    return (one.settings, one.metric) == (other.settings, other.metric)
 
 
 def means(results: Iterable[TaskResult]) -> dict[tuple[str, str, str], float]:

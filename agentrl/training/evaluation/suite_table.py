@@ -7,7 +7,7 @@ from agentrl.confidence_intervals import Estimate
 from agentrl.runs.rings import SEEDS
 from agentrl.text.formatting import printable
 from agentrl.text_tables import ResultTable
-from agentrl.training.evaluation.suite_results import TaskResult, differences, means
+from agentrl.training.evaluation.suite_results import TaskResult, differences, means, other_rings
 
 MEAN = "mean of the tasks"
 PART = "  "
@@ -122,6 +122,8 @@ def _footnotes(results: Sequence[TaskResult], ks: Sequence[int]) -> list[str]:
         notes.append("Intervals of means over seeds: 95%, Student's t.")
     if compares:
         notes.append("Differences: paired by seed, with 95% intervals by Student's t.")
+    if skipped := other_rings(results):
+        notes.append(f"Not compared, because the rings' settings differ: {', '.join(skipped)}.")
     if ks:
         notes.append("pass@k: the unbiased estimate of arXiv:2107.03374, averaged over seeds.")
     if hidden := [one.task for one in results if len(one.by_category) > _MAX_CATEGORIES]:

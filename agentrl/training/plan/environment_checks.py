@@ -38,10 +38,17 @@ def check_environments(plan: RolloutPlan, players: Iterable[str]) -> None:
     for name, ring in plan.rings.items():
         _check_held_out(ring, "eval.rings.episodes", plan.ring_episodes[name])
     for name, kwargs in own.eval.ring_kwargs.items():
-        if name not in plan.rings:
+        if mixture:
             log.warning(
-                "eval.rings.%s=%s: changes nothing, so this ring is not played, as it would only "
-                "repeat the held-out seeds; set other values",
+                "eval.rings.%s=%s: skipping this ring, because the job has a mixture of "
+                "environments. Evaluate its model with a suite (eval.suite).",
+                name,
+                kwargs,
+            )
+        elif name not in plan.rings:
+            log.warning(
+                "eval.rings.%s=%s: same environment as the held-out seeds; skipping this ring. Use "
+                "a value that differs.",
                 name,
                 kwargs,
             )

@@ -7,12 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from agentrl.algorithms.core.algorithm import check_state_keys
+from agentrl.errors import WorldError
 from agentrl.rollout.rollout_plan import baseline_players
 from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.rings import ring_label
 from agentrl.runs.run_folder import RunFolder
 from agentrl.training import env_seeds
-from agentrl.training.evaluation.held_out_evaluation import Evaluation, play_held_out
+from agentrl.training.evaluation.held_out_evaluation import (
+    Evaluation,
+    play_held_out,
+    warn_of_failed_ring,
+)
 from agentrl.training.monitoring.run_stages import RunStages
 from agentrl.training.monitoring.training_health import (
     idle_policy_warning,
@@ -108,15 +113,22 @@ class RunEvaluations:
     async def _evaluate_rings(
         self, stage: str, name: str, *, player: str | None = None, greedy: bool = False
     ) -> Evaluation:
-        """Evaluate on the held-out seeds, and then in each ring of `eval.rings`."""
+        """Evaluate on the held-out seeds, and then in each ring of `eval.rings`.
+
+        A ring that fails is left out with a warning, because all other results are valid.
+        """
         with self._progress.stage(stage):
             found = await self._evaluate(name, player=player, greedy=greedy)
         rings = {}
         for ring, count in self._plan.play.ring_episodes.items():
-            with self._progress.stage(f"{stage}, unseen {ring}"):
-                rings[ring] = await self._evaluate(
-                    ring_label(name, ring), episodes=count, player=player, greedy=greedy, ring=ring
-                )
+            label = ring_label(name, ring)
+            try:
+                with self._progress.stage(f"{stage}, unseen {ring}"):
+                    rings[ring] = await self._evaluate(
+                        label, episodes=count, player=player, greedy=greedy, ring=ring
+                    )
+            except WorldError as error:
+                warn_of_failed_ring(label, error)
         return replace(found, rings=rings)
 
     async def _evaluate(

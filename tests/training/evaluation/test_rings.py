@@ -11,13 +11,18 @@ import pytest
 import agentrl
 from agentrl import cli, replay
 from agentrl import config as configuration
-from agentrl.config import Config
+from agentrl.config import RINGS, Config
 from agentrl.errors import ConfigError
 from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.runs.metrics_file import read_metrics
 from agentrl.runs.rings import ring_rows_of, ring_table
 from agentrl.runs.run_summary import summarize
-from agentrl.training.evaluation.suite_results import TaskResult, means, read_results
+from agentrl.training.evaluation.suite_results import (
+    TaskResult,
+    differences,
+    means,
+    read_results,
+)
 from agentrl.training.evaluation.suite_table import suite_tables
 from agentrl.training.plan.job_plan import check_scripted_play
 from agentrl.viewer.export.run_report import report
@@ -30,7 +35,10 @@ import gymnasium
 
 
 class Reveals(gymnasium.Env):
-    """Shows its arguments; the accuracy is a tenth of the size, plus a tenth on odd seeds."""
+    """Shows its arguments; the accuracy is a tenth of the size, plus a tenth on odd seeds.
+
+    Size 9 is broken.
+    """
 
     action_space = gymnasium.spaces.Discrete(2)
     observation_space = gymnasium.spaces.Text(40)
@@ -40,6 +48,8 @@ class Reveals(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         self.odd = seed % 2
+        if self.size == 9:
+            raise ValueError("no such level")
         return self.shown, {}
 
     def step(self, action):
@@ -173,25 +183,57 @@ def test_an_evaluation_and_its_comparison_keep_the_rings_apart(
     assert ring_rows_of(folder / "one")[0].cells[1] == "0.55 (0.458 to 0.642)"
 
 
+def test_a_ring_that_fails_costs_only_its_own_column(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = job(folder, "eval.rings.levels.size=9", "run.name=broken", "train.steps=0")
+    agentrl.train(replace(broken, warm_start=None))
+    summary = json.loads((folder / "broken" / "summary.json").read_text())
+    for result in (summary["random"], summary["after"]["sampled"], summary["after"]["greedy"]):
+        assert (result["episodes"], list(result["rings"])) == (6, ["rules"])
+    assert "after greedy unseen levels: no result, because it failed: EnvError: " in caplog.text
+    found = agentrl.evaluate(broken, policy="random", overrides=["run.name=broken-eval"])
+    assert (found.metrics["accuracy"], list(found.rings)) == (0.25, ["rules"])
+    row = ring_rows_of(folder / "broken-eval")[0]
+    assert [bool(cell) for cell in row.cells] == [True, False, True]
+
+
+def test_rings_with_other_settings_are_not_compared(folder: Path) -> None:
+    for name, size in (("near", 3), ("far", 5)):
+        settings = [f"eval.rings.levels.size={size}", f"run.name={name}"]
+        agentrl.evaluate(job(folder), policy="random", episodes=2, overrides=settings)
+    results = read_results([folder / "near", folder / "far"])
+    compared = {one.task.rpartition(", ")[2] for one in differences(results)}
+    assert len(compared) == 2
+    assert "unseen rules" in compared
+    (table,) = suite_tables(results)
+    assert table.footnotes[-1].startswith("Not compared, because the rings' settings differ: ")
+    assert table.footnotes[-1].endswith("Reveals, unseen levels.")
+
+
 @pytest.mark.parametrize(
     ("override", "others"),
-    [("eval.rings.levels.size=2", ["rules"]), ("eval.rings.rules.dark=false", ["levels"])],
+    [
+        ("eval.rings.levels.size=2", ["rules"]),
+        ("eval.rings.rules.dark=false", ["levels"]),
+        ("mixture=[{name: a}]", []),
+    ],
 )
-def test_a_ring_that_changes_nothing_is_not_played(
+def test_a_ring_of_the_same_environment_or_of_a_mixture_is_skipped(
     folder: Path, caplog: pytest.LogCaptureFixture, override: str, others: list[str]
 ) -> None:
     plan = plan_rollouts(job(folder, override))
     assert list(plan.ring_episodes) == others
     check_scripted_play(plan)
-    assert f"{override.rpartition('.')[0]}=" in caplog.text
-    assert "changes nothing, so this ring is not played" in caplog.text
+    warnings = [one.getMessage() for one in caplog.records if "skipping this ring" in one.message]
+    skipped = [one.partition("=")[0].rpartition(".")[2] for one in warnings]
+    assert skipped == [ring for ring in RINGS if ring not in others]
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (["eval.rings.levels={sise: 5}"], "eval.rings.levels.sise: .*did you mean 'size'"),
-        (["mixture=[{name: a}]"], "eval.rings.levels: cannot be combined with a mixture"),
         (["eval.rings.episodes=0"], "eval.rings.episodes=0: must be above 0"),
     ],
 )
