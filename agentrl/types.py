@@ -233,7 +233,8 @@ class Turn:
     prompt_ids: tuple[int, ...]
     """[P], the prompt's token ids."""
     reply_ids: tuple[int, ...]
-    """[R], the reply's token ids, as sampled."""
+    """[R], the reply's token ids, as sampled; empty in a turn that a scripted player made
+    (`env.start`)."""
     reply_logprobs: tuple[float, ...]
     """[R], log-probabilities of `reply_ids` under the sampling distribution."""
     reply_versions: tuple[int, ...]

@@ -111,6 +111,8 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("algorithm=json:JSONDecoder", ["is not a subclass", "Algorithm"]),
         ("env.max_turns=999999999999", ["env.max_turns=999999999999", "at most 100,000", "memory"]),
         ("env.horizon={start: 24}", ["env.horizon.start=24", "below env.max_turns=24", "remove"]),
+        ("env.start={turns: 24}", ["env.start.turns=24", "below env.max_turns=24"]),
+        ("env.start={player: exprt}", ["env.start.player=exprt", "did you mean 'expert'"]),
         ("env.horizon={steps: 0}", ["env.horizon.steps=0", "above 0"]),
         ("seed=-1", ["seed=-1", "below 0"]),
         ("run.keep_gb=0", ["run.keep_gb=0", "above 0, or null"]),

@@ -19,6 +19,7 @@ from agentrl.config.env_settings import (
     EnvConfig,
     History,
     HorizonConfig,
+    StartConfig,
     WrapperConfig,
     parse_history,
 )
@@ -102,6 +103,7 @@ __all__ = [
     "RunConfig",
     "SFTConfig",
     "SamplerConfig",
+    "StartConfig",
     "TrainConfig",
     "WarmStartConfig",
     "WrapperConfig",

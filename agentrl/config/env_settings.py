@@ -71,6 +71,23 @@ class HorizonConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class StartConfig:
+    """A curriculum of start states: a scripted player makes the first turns of training episodes.
+
+    Its replies are context, which is not trained on. Evaluations and demonstrations always begin
+    at the environment's own start.
+    """
+
+    player: str = "expert"
+    """Name of the scripted player."""
+    turns: PositiveInt = 10
+    """Most turns that it makes in the first training step. In each group, the number is drawn
+    uniformly between 0 and the current limit."""
+    steps: StepCount = 50
+    """Number of training steps in which the limit falls linearly to 0."""
+
+
+@dataclass(slots=True, kw_only=True)
 class EnvConfig:
     """The environment and how its observations become prompts."""
 
@@ -110,6 +127,7 @@ class EnvConfig:
     max_turns: Annotated[int, Gt(0), Le(100_000), "an episode is kept in memory until it ends"] = 40
     """Number of turns after which an episode is truncated."""
     horizon: HorizonConfig | None = None
+    start: StartConfig | None = None
     max_actions_per_reply: Annotated[int, Ge(1), Le(1000), "a reply has few tokens"] = 1
     """Maximum number of actions in a reply. They are executed in order until one is invalid, the
     episode ends or another app comes to the foreground; a reply with more actions is invalid. A
@@ -145,11 +163,20 @@ class EnvConfig:
             )
 
     def validate_for_training(self) -> None:
-        """Raise `ConfigError` if the horizon cannot grow; evaluations ignore it."""
+        """Check the settings of training episodes only.
+
+        Raises:
+            ConfigError: the horizon cannot grow, or the player makes all turns.
+        """
         if self.horizon is not None and self.horizon.start >= self.max_turns:
             raise ConfigError(
                 f"env.horizon.start={self.horizon.start}: must be below env.max_turns="
                 f"{self.max_turns}, to which it grows; lower it, or remove env.horizon"
+            )
+        if self.start is not None and self.start.turns >= self.max_turns:
+            raise ConfigError(
+                f"env.start.turns={self.start.turns}: must be below env.max_turns="
+                f"{self.max_turns}, or episodes might end before the model plays"
             )
 
     def training_turns(self, step: int) -> int:
@@ -158,3 +185,10 @@ class EnvConfig:
             return self.max_turns
         start, steps = self.horizon.start, self.horizon.steps
         return start + (self.max_turns - start) * min(max(step - 1, 0), steps) // steps
+
+    def start_turns(self, step: int) -> int:
+        """Return the most turns that `start.player` makes in a step, counted from 1."""
+        if self.start is None:
+            return 0
+        steps = self.start.steps
+        return -(-self.start.turns * max(0, steps - step + 1) // steps)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from agentrl.config.bounds import EpisodeCount, PositiveFloat, check_bounds
-from agentrl.config.env_settings import EnvConfig, HorizonConfig, WrapperConfig
+from agentrl.config.env_settings import EnvConfig, HorizonConfig, StartConfig, WrapperConfig
 from agentrl.config.reward_settings import RewardConfig
 from agentrl.config.type_checks import find_mistyped
 from agentrl.errors import ConfigError
@@ -90,6 +90,8 @@ class MixtureConfig:
             own["wrappers"] = [WrapperConfig(**one) for one in own["wrappers"]]
         if own.get("horizon") is not None:
             own["horizon"] = HorizonConfig(**own["horizon"])
+        if own.get("start") is not None:
+            own["start"] = StartConfig(**own["start"])
         env = EnvConfig(**{**tree, **own})
         check_bounds(env, f"{where}.env")
         return env

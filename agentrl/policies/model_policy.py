@@ -73,6 +73,16 @@ class ModelSession:
             is_truncated=len(ids) >= sampling.max_new_tokens and ids[-1] not in ends,
         )
 
+    def insert(self, message: Message, text: str) -> Answer | None:
+        """Add a turn that the model did not play; return None if the context is full."""
+        policy = self._policy
+        prompt, ids = self._conversation.observe(message), policy.encoder.reply_ids(text)
+        if len(prompt.token_ids) + len(ids) > policy.max_context:
+            return None
+        self._conversation.answer(ids)
+        reply = Reply(token_ids=(), logprobs=(), version=0)
+        return Answer(prompt=prompt, reply=reply, text=text)
+
     def close(self) -> None:
         """End the episode. Idempotent."""
         if not self._closed:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from agentrl.actions.players.noop_player import NOOP
 from agentrl.cluster.placement import Layout
 from agentrl.config import Config, EvalConfig, RewardConfig
+from agentrl.errors import ConfigError
 from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
+from agentrl.text.name_suggestions import known_names
 from agentrl.types import Split
 from agentrl.weight_sync.transport_choice import TransportChoice
 
@@ -88,15 +90,16 @@ class RolloutPlan:
         mixture = {name: task for name, task in self.tasks.items() if name}
         return mixture or self.tasks
 
-    def horizon(self, step: int) -> int | None:
-        """Return the most turns of a step's episodes, over all environments with `env.horizon`.
+    def curriculum(self, step: int) -> dict[str, float]:
+        """Return the limits of `env.horizon` and `env.start` in a step, if they are set.
 
-        Returns:
-            None without `env.horizon`.
+        In a mixture, each is the largest over the environments that have it.
         """
         settings = [task.train.settings for task in self.trained.values()]
         turns = [one.training_turns(step) for one in settings if one.horizon is not None]
-        return max(turns, default=None)
+        starts = [one.start_turns(step) for one in settings if one.start is not None]
+        limits = {"horizon": turns, "start_turns": starts}
+        return {name: float(max(values)) for name, values in limits.items() if values}
 
     @property
     def env_ids(self) -> list[str]:
@@ -114,6 +117,7 @@ def plan_rollouts(config: Config) -> RolloutPlan:
     tasks, allow = {}, config.devices.allow
     for name, job in {"": config, **config.environments()}.items():
         train = held_out = resolve_env(job.env).with_allowed_apps(allow)
+        _check_start(train)
         if job.eval.kwargs:
             held_out = resolve_env(job.env, {_EVAL_KWARGS: job.eval.kwargs}).with_allowed_apps(
                 allow
@@ -129,6 +133,15 @@ def plan_rollouts(config: Config) -> RolloutPlan:
             train=tasks[""].train, held_out=held_out, rewards=config.rewards, eval=config.eval
         )
     return RolloutPlan(settings=config, tasks=tasks, rings=rings)
+
+
+def _check_start(env: ResolvedEnv) -> None:
+    start = env.settings.start
+    if start is not None and start.player not in env.players:
+        raise ConfigError(
+            f"env.start.player={start.player}: {env.id} has no such player"
+            f"{known_names(start.player, sorted(env.players), label='It has')}"
+        )
 
 
 def baseline_players(plan: RolloutPlan) -> list[str]:

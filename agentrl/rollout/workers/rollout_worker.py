@@ -7,13 +7,16 @@ from functools import partial
 from pathlib import Path
 
 import cv2
+import numpy as np
 
+from agentrl.actions.players.player import Player
 from agentrl.data.reward_inputs import CHATML
 from agentrl.devices import DevicePool
 from agentrl.errors import RewardError, WorkerLost
 from agentrl.policies.configured_image_size import open_scaler
 from agentrl.policies.configured_sampling import configured_sampling
 from agentrl.policies.engines.engine import ChatEngine, TokenEngine
+from agentrl.policies.guided_policy import GuidedPolicy
 from agentrl.policies.model_policy import ChatPolicy, ModelPolicy
 from agentrl.policies.policy import Policy
 from agentrl.policies.scripted_policy import ScriptedPolicy
@@ -59,6 +62,8 @@ class RolloutWorker:
         self._live: LivePhones | None = None
         self.progress, self._failures = CollectionProgress(), FailureLog()
         self._policies: dict[tuple[str | None, bool, Split, str], Policy] = {}
+        self._guides: dict[str, Player] = {}
+        """The player of `env.start`, by environment."""
         self._has_played: set[tuple[Split, str]] = set()
         """Splits and environments in which an episode has had a turn."""
 
@@ -189,7 +194,7 @@ class RolloutWorker:
         key = (player, greedy, request.split, request.env)
         if key not in self._policies:
             self._policies[key] = await self.policy(*key)
-        episode = await self.play_episode(request, self._policies[key])
+        episode = await self.play_episode(request, self._guided(request, self._policies[key]))
         if episode.outcome.void and self.engines.is_dead:
             raise WorkerLost(f"its engine died: {episode.error}")
         if request.opening_turns is not None:
@@ -202,6 +207,28 @@ class RolloutWorker:
                 "episodes instead"
             )
         return scored
+
+    def _start_turns(self, request: EpisodeRequest) -> int:
+        """Return how many turns `env.start.player` makes, equal for the episodes of a seed."""
+        most = self._plan.env(request.split, request.env).settings.start_turns(request.step)
+        if request.split != "train" or not most:
+            return 0
+        return int(np.random.default_rng(self._start_seed(request)).integers(most + 1))
+
+    def _start_seed(self, request: EpisodeRequest) -> list[int]:
+        return [self._plan.settings.seed, request.step, request.seed]
+
+    def _guided(self, request: EpisodeRequest, policy: Policy) -> Policy:
+        """Return the policy, behind a scripted player if that makes the first turns."""
+        turns = self._start_turns(request)
+        if not turns or not isinstance(policy, ModelPolicy):
+            return policy
+        env = self._plan.env(request.split, request.env)
+        assert env.settings.start is not None, "otherwise it makes no turns"
+        if request.env not in self._guides:
+            name = env.settings.start.player
+            self._guides[request.env] = load_player(env, name, self.engines.resize_of)
+        return GuidedPolicy(policy, self._guides[request.env], turns, self._start_seed(request))
 
     async def flush(self) -> None:
         """Wait until all recorded frames are on disk."""
@@ -238,7 +265,9 @@ class RolloutWorker:
         keep = recorder.frame if recorder and self._plan.settings.run.frames == "model" else None
         max_turns = env.settings.max_turns
         if request.split == "train":
-            max_turns = env.settings.training_turns(request.step)
+            # What a scripted player does first is no part of a growing horizon.
+            horizon = env.settings.training_turns(request.step) + self._start_turns(request)
+            max_turns = min(max_turns, horizon)
         is_cut = max_turns < env.settings.max_turns
         if request.opening_turns is not None:
             max_turns = min(max_turns, request.opening_turns)

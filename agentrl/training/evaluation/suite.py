@@ -130,6 +130,7 @@ class SuiteTask:
             translator_kwargs={**env.translator_kwargs, **self.translator_kwargs},
             max_turns=max_turns,
             horizon=None,
+            start=None,
         )
 
     def _rewards(self, of_job: list[RewardConfig]) -> list[RewardConfig]:

@@ -133,6 +133,7 @@ METRICS: tuple[MetricDescription, ...] = (
         ("rollout/dropped_groups", "count", "groups without a learning signal that were replaced by new groups (dynamic sampling)"),
         ("rollout/left_out_groups", "count", "groups left out because their returns vary less than those of others (`algorithm.sampling.keep_varied`)"),
         ("rollout/horizon", "turns", "maximum length of the step's episodes, over all environments with `env.horizon`"),
+        ("rollout/start_turns", "turns", "most turns that `env.start.player` makes at the start of the step's episodes, over all environments with `env.start`"),
         ("rollout/state_match_fraction", "fraction", "turns that share their state with another turn of the group; only with state keys (`env.state_key`)"),
         ("rollout/tokens_per_turn", "tokens", "mean reply length"),
         ("rollout/actions_per_turn", "actions", "mean number of executed actions; only with `env.max_actions_per_reply` above 1"),

@@ -196,6 +196,7 @@ def _small_worker(plan: RolloutPlan, folder: Path, at_once: int) -> RolloutWorke
         settings,
         max_turns=min(settings.max_turns, _MAX_TURNS),
         horizon=None,
+        start=None,
         processes=processes if isinstance(processes, str) else min(processes, 1),
     )
     train = replace(task.train, settings=shortened)

@@ -56,7 +56,7 @@ class StepEpisodes:
             "rollout/missing": sum(one.episode.outcome.void for one in episodes),
             "rollout/dropped_groups": float(self.dropped),
             "rollout/left_out_groups": float(self.left_out),
-            "rollout/tokens_per_turn": tokens / max(1, len(turns)),
+            "rollout/tokens_per_turn": tokens / max(1, sum(bool(turn.reply_ids) for turn in turns)),
             "rollout/repetition": repetition_share(turn.reply_ids for turn in turns),
             "rollout/turns_per_s": len(turns) / self.seconds,
             "rollout/tokens_per_s": tokens / self.seconds,
@@ -74,6 +74,12 @@ class StepEpisodes:
             own = {"groups": float(len(groups)), **own}
             metrics |= {f"env/{name}/{key}": value for key, value in own.items()}
         return metrics
+
+
+def _own_return(scored: ScoredEpisode) -> float:
+    """Return the sum of the rewards of the turns that the policy itself played."""
+    turns = zip(scored.episode.turns, scored.rewards, strict=True)
+    return sum((reward for turn, reward in turns if turn.reply_ids), 0.0)
 
 
 def _chunk_metrics(turns: Sequence[Turn]) -> dict[str, float]:
@@ -169,12 +175,16 @@ class StepCollector:
         return [*played.episodes, *(replace(scored, replayed=True) for scored in old)]
 
     async def _greedy_returns(self, step: int, tasks: Sequence[GroupTask]) -> list[float]:
-        """Return the greedy policy's return on each task; 0 for a void episode."""
+        """Return the greedy policy's return on each task; 0 for a void episode.
+
+        Like the others' returns, it leaves out what a scripted player earned before
+        (`env.start`).
+        """
         seeds, envs = [task.seed for task in tasks], [task.env for task in tasks]
         requests = requests_of_step("train", step, seeds, 1, "greedy", envs=envs)
         async with self._show_progress(len(requests), f"step {step}, greedy"):
             episodes = await self._rollouts.collect(requests, greedy=True)
-        return [0.0 if scored.episode.outcome.void else scored.reward for scored in episodes]
+        return [0.0 if one.episode.outcome.void else _own_return(one) for one in episodes]
 
 
 class RolloutPrefetcher(Generic[T]):

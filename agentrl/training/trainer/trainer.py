@@ -257,10 +257,9 @@ class Trainer:
         await self._publisher.publish(step)
         if self._prefetcher is not None:
             self._prefetcher.mark_trained()
-        horizon = self._plan.play.horizon(step)
         metrics = {
             **played.metrics(),
-            **({} if horizon is None else {"rollout/horizon": float(horizon)}),
+            **{f"rollout/{k}": v for k, v in self._plan.play.curriculum(step).items()},
             **{f"learner/{name}": value for name, value in learned.items()},
             **{f"rollout/{k}": v for k, v in self._rollouts.worker_metrics().items()},
             **{

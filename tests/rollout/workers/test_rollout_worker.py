@@ -1,6 +1,7 @@
 """Whole collections with real phones, adb, environments and recorder, but without a model."""
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl import replay
+from agentrl.algorithms.core.trajectories import build_trajectories
 from agentrl.config import (
     Config,
     DeadlinesConfig,
@@ -20,12 +22,14 @@ from agentrl.config import (
     HorizonConfig,
     MixtureConfig,
     RewardConfig,
+    StartConfig,
 )
 from agentrl.devices.adb import find_adb
 from agentrl.errors import ConfigError, PoolEmpty, RewardError
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
+from agentrl.training.batching.episode_splitting import split_into_sequences
 from agentrl.training.plan.job_plan import check_scripted_play
 from agentrl.types import Outcome, TruncatedBy
 from virtual_phone import spawn
@@ -256,7 +260,7 @@ async def test_the_horizon_of_training_episodes_grows_and_others_are_whole() -> 
     await rollouts.start()
     try:
         for step, turns in ((1, 2), (2, 3), (3, 5), (4, 6), (5, 8), (100, 8)):
-            assert plan.horizon(step) == turns
+            assert plan.curriculum(step) == {"horizon": turns}
             for split in ("train", "eval", "demo"):
                 (scored,) = await rollouts.collect(requests_of_step(split, step, [3], 1), "player")
                 episode, limit = scored.episode, turns if split == "train" else 8
@@ -268,6 +272,90 @@ async def test_the_horizon_of_training_episodes_grows_and_others_are_whole() -> 
                 )
     finally:
         await rollouts.close()
+
+
+SEEDS = [4, 5, 6, 7]
+
+
+@pytest.fixture(scope="module")
+def guided(tiny_vlm):
+    """Episodes of Sokoban in several steps and both splits: four groups of two in each."""
+    config = Config(
+        env=EnvConfig(
+            id="Sokoban-v0",
+            kwargs={"size": 5, "min_moves": 4},
+            max_turns=6,
+            horizon=HorizonConfig(start=1, steps=100),
+            start=StartConfig(player="expert", turns=4, steps=2),
+        )
+    )
+    config.rollout.engine, config.rollout.launcher = "hf", "local"
+    config.rollout.max_new_tokens, config.rollout.max_context = 4, 2048
+    plan = plan_rollouts(config)
+
+    async def play():
+        rollouts = RolloutWorker(plan, tiny_vlm, None)
+        await rollouts.start()
+        try:
+            return {
+                (split, step): await rollouts.collect(requests_of_step(split, step, SEEDS, 2))
+                for split, step in (("train", 1), ("train", 2), ("train", 3), ("eval", 1))
+            }
+        finally:
+            await rollouts.close()
+
+    return plan, asyncio.run(play())
+
+
+def guide_turns(scored):
+    return [turn for turn in scored.episode.turns if not turn.reply_ids]
+
+
+def test_a_scripted_player_makes_the_first_turns_of_training_episodes(guided):
+    plan, played = guided
+    assert [plan.curriculum(step)["start_turns"] for step in (1, 2, 3, 4)] == [4, 2, 0, 0]
+    for (split, step), episodes in played.items():
+        counts = [len(guide_turns(one)) for one in episodes]
+        assert max(counts) == {("train", 1): 4, ("train", 2): 2}.get((split, step), 0)
+        for one, sibling, count in zip(episodes[::2], episodes[1::2], counts[::2], strict=True):
+            first, *_ = one.episode.turns
+            ways = [[t.action for t in guide_turns(each)] for each in (one, sibling)]
+            assert ways[0] == ways[1]
+            assert all(t.info["changed"] for t in guide_turns(one))
+            assert first.reply_ids or "<action>" in first.reply
+            own = 6 if split == "eval" else 1  # the horizon counts the model's turns alone
+            if one.episode.outcome is Outcome.TERMINATED:  # the player has solved the level
+                assert one.episode.turns[-1].info["optimal"] == count == 4
+                own = 0
+            assert len(one.episode.turns) == count + own
+
+
+def test_a_scripted_players_turns_are_context_that_is_not_trained_on(guided):
+    _, played = guided
+    episodes = played["train", 1]
+    assert any(guide_turns(one) for one in episodes)
+    tensors = build_trajectories([episodes])
+    own = [one.rewards[-1] if one.episode.turns[-1].reply_ids else 0.0 for one in episodes]
+    assert tensors.returns.tolist() == own  # without what the player earned
+    solved = [one for one in episodes if one.episode.outcome is Outcome.TERMINATED]
+    assert [split_into_sequences(one.episode) for one in solved] == [[], []]
+    for index, one in enumerate(episodes):
+        if one in solved:
+            continue
+        (sequence,) = split_into_sequences(one.episode, index)
+        *_, last = one.episode.turns
+        assert sequence.sampled_positions == tuple(
+            range(len(last.prompt_ids), len(last.prompt_ids) + len(last.reply_ids))
+        )
+        for before, after in itertools.pairwise(one.episode.turns):
+            assert after.prompt_ids[: len(before.prompt_ids)] == before.prompt_ids
+            assert len(after.prompt_ids) > len(before.prompt_ids) + 4  # and the player's reply
+
+
+def test_an_unknown_player_for_the_start_is_an_error() -> None:
+    config = Config(env=EnvConfig(id="Sokoban-v0", start=StartConfig(player="exprt")))
+    with pytest.raises(ConfigError, match=r"env\.start\.player=exprt: .*did you mean 'expert'"):
+        plan_rollouts(config)
 
 
 def test_environments_of_a_mixture_have_their_own_horizon() -> None:

@@ -47,6 +47,7 @@ SMALL = [
     "warm_start.lr=0.003",
     "train.steps=4",
     "env.horizon={start: 2, steps: 3}",
+    "env.start={player: guesser, turns: 1, steps: 3}",
     "rollout.groups=4",
     "rollout.group_size=4",
     "eval.every=3",
@@ -123,7 +124,16 @@ def test_run_leaves_everything_a_user_needs(whole_run):
     assert all(e.advantages is not None for e in trained)
     assert [step["rollout/horizon"] for step in steps_of(run)] == [2, 2, 3, 4]
     cut = {e.step for e in trained if e.truncated_by is TruncatedBy.HORIZON}
-    assert cut == {1, 2, 3}
+    assert {1, 2} <= cut <= {1, 2, 3}
+    assert [step["rollout/start_turns"] for step in steps_of(run)] == [1, 1, 1, 0]
+    guided = set()
+    for each in episodes:
+        episode = replay.open(run).episode(each.id).episode
+        if not episode.turns[0].reply_ids:
+            guided.add((each.split, each.step))
+            assert all(turn.reply_ids for turn in episode.turns[1:])
+    assert guided
+    assert guided <= {("train", 1), ("train", 2), ("train", 3)}
     assert all(e.truncated_by is not TruncatedBy.HORIZON for e in episodes if e.split != "train")
 
 
