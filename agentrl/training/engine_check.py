@@ -511,7 +511,8 @@ def _copy_bytes(folder: Path, dtype: str) -> int:
     from agentrl.policies.models import load_on_meta
 
     count = sum(weight.numel() for weight in load_on_meta(folder).parameters())
-    return count * getattr(torch, dtype).itemsize
+    of_one: torch.dtype = getattr(torch, dtype)
+    return count * of_one.itemsize
 
 
 def _split(sequence: TokenSequence) -> tuple[Prompt, tuple[int, ...]]:
