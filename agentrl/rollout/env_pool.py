@@ -249,7 +249,9 @@ def open_env_pool(
     if own.train.app is None:
         counts = {name: task.train.settings.processes for name, task in plan.tasks.items()}
         processes = {name: EnvProcesses(count) for name, count in counts.items() if count}
-        if "" in processes:  # rings are played when the job's own environment is not
+        if "" in processes:
+            # Rings share the processes of the job's own environment, because the two never play
+            # at the same time.
             processes |= dict.fromkeys(plan.rings, processes[""])
         deadline_s = rollout.deadline_s
         return LocalEnvPool(plan.env, save_frame, count, processes, deadline_s, resize_of)

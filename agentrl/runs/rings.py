@@ -36,6 +36,11 @@ def ring_of(label: str) -> str:
     return next((ring for ring in RINGS if label.endswith(f"-{_UNSEEN}-{ring}")), SEEDS)
 
 
+def player_of(label: str) -> str:
+    """Return an episode's label without its ring: `random` of `random-unseen-levels`."""
+    return label.removesuffix(f"-{_UNSEEN}-{ring_of(label)}")
+
+
 @dataclass(slots=True, kw_only=True, frozen=True)
 class RingRow:
     """The results of one evaluation, with a column per ring."""

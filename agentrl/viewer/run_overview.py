@@ -12,7 +12,7 @@ from agentrl.runs.episode_summary import void_causes
 from agentrl.runs.failure_modes import SIDE_EFFECTS
 from agentrl.runs.file_reading import as_object, is_number, read_object, read_text
 from agentrl.runs.job_failure import JOB_LOG
-from agentrl.runs.rings import ring_rows_of, ring_table
+from agentrl.runs.rings import player_of, ring_rows_of, ring_table
 from agentrl.runs.run_folder import COMMAND_FILE, CONFIG_FILE, RunFolder
 from agentrl.runs.run_paths import audit_file
 from agentrl.runs.run_summary import summarize
@@ -65,7 +65,7 @@ def _sampled_tokens(episodes: Sequence[Summary], config: Mapping[str, Any]) -> i
     for section, key in (("env", "players"), ("eval", "baselines")):
         names = as_object(config.get(section)).get(key)
         scripted |= set(map(str, names)) if isinstance(names, list | dict) else set()
-    return sum(s.tokens for s in episodes if s.label not in scripted)
+    return sum(s.tokens for s in episodes if player_of(s.label) not in scripted)
 
 
 def rows_by_label(run: Run) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.types import Image
 
 COLORS = ("normal", "inverted")
-"""`inverted` is a look for evaluation that training never shows."""
+"""The looks of the pictures; `normal` is that of gym-cards."""
 SIDE = 300
 """Width and height of every picture, in pixels."""
 SUITS = {"H": "♥", "S": "♠", "D": "♦", "C": "♣"}

@@ -53,7 +53,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
             cycle through the levels, which determine size, boxes and solution lengths.
         observation: `text`, `image` or `both`.
         cell: side of a cell in pixels.
-        colors: `normal`, or `inverted`: a look of the images that training never shows.
+        colors: of the images, `normal` or `inverted`.
         max_steps: the episode is truncated after this many steps.
         deadlock: `report`: say in `info` whether the board is certainly lost. `end`: also end the
             episode and charge for the remaining steps, so that losing early is no better than

@@ -38,7 +38,7 @@ class FrozenLakeMaps(FrozenLakeEnv):
         is_slippery: whether a move may go sideways.
         success_rate: probability of moving in the chosen direction on a slippery lake.
         reward_schedule: rewards of the goal, of a hole and of ice.
-        colors: `normal` as in Gymnasium, or `inverted`: a look that training never shows.
+        colors: `normal` as in Gymnasium, or `inverted`.
         render_mode: as in `FrozenLake-v1`; `rgb_array` needs pygame.
 
     Raises:

@@ -34,8 +34,7 @@ class LevelSettings:
     """
 
     colors: str = one_of("normal", COLORS, "normal or inverted")
-    """`inverted`: the game's area is drawn as by a phone's color inversion, for evaluation with a
-    look that training never shows."""
+    """`inverted`: the game's area is drawn as by a phone's color inversion."""
 
     def __post_init__(self) -> None:
         values = {setting.name: getattr(self, setting.name) for setting in fields(self)}

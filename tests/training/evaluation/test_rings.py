@@ -15,7 +15,7 @@ from agentrl.config import RINGS, Config
 from agentrl.errors import ConfigError
 from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.runs.metrics_file import read_metrics
-from agentrl.runs.rings import ring_rows_of, ring_table
+from agentrl.runs.rings import player_of, ring_rows_of, ring_table
 from agentrl.runs.run_summary import summarize
 from agentrl.training.evaluation.suite_results import (
     TaskResult,
@@ -173,6 +173,8 @@ def test_an_evaluation_and_its_comparison_keep_the_rings_apart(
         ("seeds", 0.24), ("levels", 0.55), ("rules", 0.25),
     ]  # fmt: skip
     assert means(results) == {}
+    labels = ("random-unseen-levels", "after-sampled-unseen-rules", "noop")
+    assert [player_of(label) for label in labels] == ["random", "after-sampled", "noop"]
     twice = [*results, *(replace(one, task=f"{one.task} 2") for one in results)]
     rows = suite_tables([TaskResult.from_json(one.to_json()) for one in twice])[0].table.rows
     assert [row[:2] for row in rows[-3:]] == [

@@ -330,8 +330,8 @@ const rings = ({ columns, rows }) =>
     h(
       "p",
       { class: "faint" },
-      "Means with 95% intervals: in the environment of the training on other seeds, on levels and under " +
-        "rules that training never shows (eval.rings).",
+      "Means with 95% intervals. Unseen seeds: the training environment with other seeds. Unseen levels and " +
+        "rules: settings that do not occur in training (eval.rings).",
     ),
     h(
       "div",
