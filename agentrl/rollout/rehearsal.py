@@ -16,6 +16,7 @@ from agentrl.rollout.env_pool import open_env_pool
 from agentrl.rollout.environments.env_runner import EnvRunner
 from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
+from agentrl.runs.rings import ring_of
 from agentrl.types import Episode, Image, Split, Turn
 
 
@@ -60,7 +61,9 @@ async def rehearse(plan: RolloutPlan, recorded: Sequence[RecordedEpisode]) -> li
 
     async def rehearse_one(before: RecordedEpisode) -> Rehearsal:
         summary, turns = before.summary, before.episode.turns
-        split = cast(Split, summary.split)
+        split, ring = cast(Split, summary.split), ring_of(summary.label)
+        # A ring that the overrides leave out is the job's own environment.
+        name = ring if ring in plan.rings else ""
         request = EpisodeRequest(
             split=split, step=summary.step, group=0, member=summary.member, seed=summary.seed,
             label="rehearsal",
@@ -72,7 +75,7 @@ async def rehearse(plan: RolloutPlan, recorded: Sequence[RecordedEpisode]) -> li
             return run_episode(request, plan.tasks[""].train.id, runner, policy, 0, limits)
 
         async with slots:
-            return first_difference(before.episode, await env_pool.run_in_env(act, split))
+            return first_difference(before.episode, await env_pool.run_in_env(act, split, name))
 
     try:
         async with asyncio.TaskGroup() as group:

@@ -311,8 +311,7 @@ def _mismatch(found: EngineComparison, rollout: RolloutConfig, bound: float) -> 
     remedies = ["Install the versions that agentrl is tested with (requirements/)"]
     if rollout.engine_kwargs:
         remedies.append(f"change rollout.engine_kwargs={rollout.engine_kwargs}")
-    if rollout.engine != "hf":
-        remedies.append("use another engine, such as rollout.engine=hf")
+    remedies.append("use another engine (agentrl list engine)")
     return EngineMismatch(
         f"rollout.engine={rollout.engine} disagrees with transformers: {found.describe()} (bounds: "
         f"{bound:g} on average, rollout.engine_check.bound, and {_MAX_DISTANCE:g} of the screen). "

@@ -402,7 +402,7 @@ async def test_replies_with_one_action_are_demonstrations_for_a_job_with_several
     ("overrides", "change", "words"),
     [
         (
-            ["env.id=CliffWalking-v1", "env.kwargs={}"],
+            ["env.id=CliffWalking-v1", "env.kwargs={}", "eval.rings=null"],
             None,
             "was played in FrozenLake-v1, but .* env.id",
         ),
