@@ -467,6 +467,7 @@ def test_engine_with_old_weights_is_a_warning(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(EngineHost, "load_weights", load_the_first_alone)
     settings = [*SMALL, f"run.dir={tmp_path}", "warm_start.cache=null", "eval.episodes=1"]
     settings += ["warm_start.steps=100", "train.steps=2", "optim.lr=0.01"]
+    settings += ["env.start=null", "env.horizon=null"]  # whole episodes, to learn much
     train.train(EXAMPLE, overrides=settings)
     assert "step 1: log-probabilities of engine and learner differ" not in caplog.text
     assert "step 2: log-probabilities of engine and learner differ" in caplog.text
