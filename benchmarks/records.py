@@ -98,6 +98,26 @@ TASKS = {
     "cliff_walking": Task(config="cliff_walking", metric=ENV_REWARD, goal="-13 (optimum)"),
     "taxi": Task(config="taxi", metric=ENV_REWARD, goal="7.9 (optimum), delivers in >= 0.95"),
     "minigrid": Task(config="minigrid", metric=ENV_REWARD, goal=">= 0.9 (optimum 0.97)"),
+    "minigrid_doorkey": Task(
+        config="minigrid_doorkey", metric=ENV_REWARD, goal=">= 0.9 (optimum 0.96)",
+    ),
+    "minigrid_doorkey_6x6": Task(
+        config="minigrid_doorkey", metric=ENV_REWARD, goal=">= 0.9 (optimum 0.97)",
+        overrides=[
+            "env.id=minigrid:MiniGrid-DoorKey-6x6-v0", "model.image_size=[168, 168]",
+            "eval.rings={levels: {size: 7}, rules: {highlight: false}}",
+        ],
+    ),
+    "minigrid_fetch": Task(
+        config="minigrid_doorkey", metric=ENV_REWARD, goal=">= 0.9 (optimum 0.97)",
+        overrides=[
+            "env.id=minigrid:MiniGrid-Fetch-5x5-N2-v0", "env.max_turns=20",
+            'env.translator_kwargs.text="{{ observation.mission }}"',
+            'model.tiny.words=["<action>", "</action>", forward, pickup, drop, toggle, done, key, '
+            "ball, red, green, blue, purple, yellow, grey]",
+            "eval.rings={levels: {size: 6}, rules: {highlight: false}}",
+        ],
+    ),
     "snake": Task(config="snake", metric="score", goal=">= 0.8 of the expert's"),
     "2048": Task(config="game_2048", metric="score", goal=">= 0.8 of the expert's"),
     "space_fighter": Task(config="space_fighter", metric="score", goal=">= 0.8 of the expert's"),
@@ -138,20 +158,29 @@ def is_finished(run: Path) -> bool:
 
 
 def train(task: Task, seed: int, run: Path, overrides: Sequence[str]) -> None:
-    """Train, or resume training, in a process of its own, unless the run has finished.
+    """Train a task in a process of its own, unless the run has finished.
 
     Raises:
         SystemExit: the task has no configuration, or training failed.
     """
+    # Cached weights would hide the minutes of the warm start and its demonstrations.
+    own = ["warm_start.cache=null", f"seed={seed}"]
+    finish(run, task.config, [*own, *task.overrides, *overrides])
+
+
+def finish(run: Path, config: str, settings: Sequence[str]) -> None:
+    """Train a packaged configuration, or resume its training, unless the run has finished.
+
+    Raises:
+        SystemExit: the configuration does not exist, or training failed.
+    """
     if is_finished(run):
         return
-    config = CONFIGS / f"{task.config}.yaml"
-    if not config.is_file():
-        raise SystemExit(f"{config} does not exist; this version cannot train this task")
-    # Cached weights would hide the minutes of the warm start and its demonstrations.
-    own = ["warm_start.cache=null", f"seed={seed}", f"run.name={run.name}", f"run.dir={run.parent}"]
-    given = [*own, *task.overrides, *overrides]
-    job = ["--resume", str(run)] if run.exists() else [str(config), *given]
+    path = CONFIGS / f"{config}.yaml"
+    if not path.is_file():
+        raise SystemExit(f"{path} does not exist; this version cannot train this task")
+    started = [str(path), *settings, f"run.name={run.name}", f"run.dir={run.parent}"]
+    job = ["--resume", str(run)] if run.exists() else started
     done = subprocess.run([sys.executable, "-m", "agentrl", "train", *job], check=False)
     if done.returncode != 0:
         raise SystemExit(f"{run}: training ended with status {done.returncode}")

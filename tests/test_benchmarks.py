@@ -138,9 +138,9 @@ def test_the_table_of_runs_names_the_metric_of_each_row(tmp_path):
     ]
 
 
-def write_finished_run(folder, seed, wins):
-    """Write the files of a run of `number_line` that won `wins` of 4 games in each evaluation."""
-    run, games = folder / f"number_line-{seed}", {}
+def write_finished_run(run, wins):
+    """Write the files of a run that won `wins` of 4 games in each evaluation."""
+    games = {}
     (run / "model").mkdir(parents=True)
     save_file({"w": np.zeros((3, 5), np.float32)}, run / "model" / "model.safetensors")
     for when, won in wins.items():
@@ -172,8 +172,12 @@ def write_finished_run(folder, seed, wins):
 
 
 def test_records_shows_finished_runs_beside_the_published_value(tmp_path):
-    write_finished_run(tmp_path, 0, {"before sampled": 1, "after sampled": 2, "after greedy": 4})
-    write_finished_run(tmp_path, 1, {"before sampled": 1, "after sampled": 4, "after greedy": 4})
+    write_finished_run(
+        tmp_path / "number_line-0", {"before sampled": 1, "after sampled": 2, "after greedy": 4}
+    )
+    write_finished_run(
+        tmp_path / "number_line-1", {"before sampled": 1, "after sampled": 4, "after greedy": 4}
+    )
     said = run("records", "number_line", "--runs", tmp_path, "--seeds", "0", "1")
     rows = [
         re.split(r" {2,}", line) for line in said.splitlines() if line.startswith("number_line")
@@ -204,6 +208,32 @@ def test_the_configurations_of_records_exist(monkeypatch):
         if task.budget is not None:
             episodes = config.train.steps * config.rollout.groups * config.rollout.group_size
             assert episodes <= task.budget
+
+
+def test_ablations_show_the_difference_to_the_job_without_the_method(tmp_path):
+    for name, won in (("plain", 1), ("keep_varied", 3)):
+        for seed in (0, 1):
+            run_folder = tmp_path / f"frozen_lake_maps-{name}-{seed}"
+            write_finished_run(run_folder, {"after sampled": won, "after greedy": won + seed})
+    said = run("ablations", "frozen_lake_maps", "--runs", tmp_path, "--seeds", "0", "1",
+               "--only", "plain", "keep_varied")  # fmt: skip
+    row = next(line for line in said.splitlines() if line.startswith("keep_varied"))
+    # Half of the games differ by 1. Of 8 resampled games, Binomial(8, 1/2) do: 1 to 7 at 95%.
+    assert re.split(r" {2,}", row.strip())[1:8] == [
+        "plain", "0.750 0.750", "0.750", "+0.500 (+0.125 to +0.875)",
+        "0.750 1.000", "0.875", "+0.500 (+0.125 to +0.875)",
+    ]  # fmt: skip
+
+
+def test_the_configurations_of_ablations_are_valid(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    ablations = load("ablations")
+    (tmp_path / "teacher").mkdir()
+    for study in ablations.STUDIES.values():
+        for name in study.variants:
+            settings = ablations.settings_of(study, name, tmp_path / "teacher")
+            agentrl.load_config(study.config, settings)
+            assert study.variants[name].against in study.variants
 
 
 def test_our_side_of_the_sokoban_benchmark_counts_whole_episodes():

@@ -1,4 +1,1 @@
-"""Scripted players of MiniGrid's environments."""
-
-# Recorded runs name the player by this path.
-from agentrl.envs.minigrid.players import Walker as Walker
+"""A scripted player of MiniGrid's environments, and the state of their rooms."""

@@ -1,21 +1,40 @@
-"""A scripted player for MiniGrid's rooms, which are ordinary Gymnasium environments."""
+"""A scripted player of MiniGrid's rooms with a goal, a locked door or an object to fetch."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
 from agentrl.actions.space_formats import action_format_for
-from agentrl.types import Image
 
-_LEFT, _RIGHT, _FORWARD = 0, 1, 2
+_LEFT, _RIGHT, _FORWARD, _PICKUP, _, _TOGGLE = range(6)
 _AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))
-"""The next square to the right or below, by the agent's direction."""
+"""The next square, by the agent's direction."""
+# The numbers that MiniGrid gives to objects, colors and states of doors in `Grid.encode`.
+_EMPTY, _DOOR, _KEY, _BALL, _BOX, _GOAL = 1, 4, 5, 6, 7, 8
+_OPEN, _LOCKED = 0, 2
+_OBJECTS = {"key": _KEY, "ball": _BALL, "box": _BOX}
+_COLORS = {"red": 0, "green": 1, "blue": 2, "purple": 3, "yellow": 4, "grey": 5}
 
 
-class Walker:
-    """Takes the shortest path to the green goal of an empty room, using the image of the room.
+class _Pose(NamedTuple):
+    x: int
+    y: int
+    direction: int
+
+    @property
+    def ahead(self) -> tuple[int, int]:
+        right, down = _AHEAD[self.direction]
+        return self.x + right, self.y + down
+
+
+class Planner:
+    """Takes a shortest way to what comes next: the object to fetch, the key, the door, the goal.
+
+    It needs the wrapper `RoomState`. It plays Empty, FourRooms, DoorKey and Fetch; in rooms that
+    need something else, such as moving an obstacle, it turns left when it knows no way.
 
     Args:
         action_space: the environment's action space; filled in automatically.
@@ -33,27 +52,81 @@ class Walker:
     ) -> None:
         self._action_format = action_format_for(action_space, names, parameters, style)
 
-    def reply(
-        self, info: Mapping[str, Any], rng: np.random.Generator, observation: Mapping[str, Any]
-    ) -> str:
-        """Go forward if that leads closer to the goal, else turn towards it.
+    def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
+        """Return the first move of a shortest way.
 
         Args:
-            info: unused.
+            info: with `room` and `mission`, as `RoomState` adds them.
             rng: unused.
-            observation: observation of `RGBImgObsWrapper`: the `image` of the whole room, and the
-                agent's `direction`.
+
+        Raises:
+            KeyError: `info` has no room.
         """
-        picture, facing = observation["image"], int(observation["direction"])
-        away = _center(picture, 1) - _center(picture, 0)  # the goal is green, the agent is red
-        closer = [np.dot(away, ahead) > picture.shape[0] / 20 for ahead in _AHEAD]
-        if closer[facing]:
-            return self._action_format.format(_FORWARD)
-        return self._action_format.format(_RIGHT if closer[(facing + 1) % 4] else _LEFT)
+        return self._action_format.format(next_move(info["room"], info["mission"]))
 
 
-def _center(picture: Image, channel: int) -> np.ndarray:
-    """Return the mean position (x, y), in pixels, of pixels with only this color channel."""
-    rest = np.delete(picture, channel, axis=2).max(axis=2)
-    rows, columns = np.nonzero((picture[..., channel] > 150) & (rest < 100))
-    return np.array([columns.mean(), rows.mean()])
+def next_move(room: Mapping[str, Any], mission: str) -> int:
+    """Return the number of the action that `Planner` takes.
+
+    Args:
+        room: see `RoomState`.
+        mission: what to do; the last two words of `get a red key` and the like name the object.
+    """
+    cells, carrying = room["cells"], room["carrying"]
+    start = _Pose(room["position"][0], room["position"][1], room["direction"])
+    color, kind = ["", "", *mission.split()][-2:]
+    if kind in _OBJECTS and color in _COLORS:
+        wanted = (_OBJECTS[kind], _COLORS[color])
+        return _go_and(_PICKUP, cells, start, lambda cell: tuple(cell[:2]) == wanted)
+    move = _way(cells, start, lambda pose: cells[pose.x][pose.y][0] == _GOAL)
+    if move is not None:
+        return move
+    if carrying is None and _locked(cells):
+        return _go_and(_PICKUP, cells, start, lambda cell: cell[0] == _KEY)
+    return _go_and(_TOGGLE, cells, start, lambda cell: cell[0] == _DOOR and cell[2] != _OPEN)
+
+
+def _locked(cells: Sequence[Sequence[Sequence[int]]]) -> bool:
+    return any(cell[0] == _DOOR and cell[2] == _LOCKED for column in cells for cell in column)
+
+
+def _go_and(
+    action: int,
+    cells: Sequence[Sequence[Sequence[int]]],
+    start: _Pose,
+    wanted: Callable[[Sequence[int]], bool],
+) -> int:
+    """Return `action` in front of a wanted cell, or the next move to stand in front of one."""
+
+    def faces(pose: _Pose) -> bool:
+        x, y = pose.ahead
+        return wanted(cells[x][y])
+
+    if faces(start):
+        return action
+    move = _way(cells, start, faces)
+    return _LEFT if move is None else move
+
+
+def _way(
+    cells: Sequence[Sequence[Sequence[int]]], start: _Pose, arrived: Callable[[_Pose], bool]
+) -> int | None:
+    """Return the first move of a shortest way to a pose; None without a way."""
+    reached, waiting = {start}, deque[tuple[_Pose, int | None]]([(start, None)])
+    while waiting:
+        pose, first = waiting.popleft()
+        if first is not None and arrived(pose):
+            return first
+        x, y = pose.ahead
+        following = [
+            (_LEFT, pose._replace(direction=(pose.direction - 1) % 4)),
+            (_RIGHT, pose._replace(direction=(pose.direction + 1) % 4)),
+        ]
+        kind, _, state = cells[x][y]
+        if kind in (_EMPTY, _GOAL) or (kind == _DOOR and state == _OPEN):
+            following.append((_FORWARD, pose._replace(x=x, y=y)))
+        for move, then in following:
+            if then not in reached:
+                reached.add(then)
+                waiting.append((then, move if first is None else first))
+    return None
