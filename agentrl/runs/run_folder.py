@@ -231,6 +231,11 @@ class RunFolder:
         return self.path / "start"
 
     @property
+    def teacher(self) -> Path:
+        """Folder of the teacher's model, exported from a checkpoint (`algorithm.teacher`)."""
+        return self.path / "teacher"
+
+    @property
     def model(self) -> Path:
         """Folder of the final model in the Hugging Face format."""
         return self.path / "model"

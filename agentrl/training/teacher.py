@@ -43,11 +43,12 @@ def check_teacher(teacher: str, model: ModelConfig) -> None:
     """
     if teacher in (START, SELF):
         return
-    folder = _known_folder(teacher, model)
-    if folder is None or is_on_hub(model):
+    own = teacher_model(teacher, model)
+    if is_on_hub(own) or is_on_hub(model):
         return
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
-        _check_same_tokens(teacher, folder, tokenizer_folder(model, Path(scratch) / "model"), model)
+        start = tokenizer_folder(model, Path(scratch) / "model")
+        _check_same_tokens(teacher, local_folder(own), start, model)
 
 
 def open_teacher(teacher: str, model: ModelConfig, start: Path, into: Path) -> Path:
@@ -72,22 +73,28 @@ def open_teacher(teacher: str, model: ModelConfig, start: Path, into: Path) -> P
 
             export_checkpoint(run, into, _step_of(teacher))
         folder = into
-    elif (known := _known_folder(teacher, model)) is not None:
-        folder = known
     else:
-        folder = resolve_model(replace(model, path=teacher), 0, into)
+        folder = resolve_model(teacher_model(teacher, model), 0, into)
     _check_same_tokens(teacher, folder, start, model)
     return folder
 
 
-def _known_folder(teacher: str, model: ModelConfig) -> Path | None:
-    """Return a local folder with the teacher's configuration; None if it has to be downloaded."""
+def teacher_model(teacher: str, model: ModelConfig) -> ModelConfig:
+    """Return the settings of a model with the teacher's configuration, and the same size.
+
+    Args:
+        teacher: see `algorithm.teacher`; not `start` or `self`, which are the policy's model.
+        model: the policy's model.
+
+    Raises:
+        ConfigError: there is no such run, checkpoint or model.
+    """
     if (run := _run_of_checkpoint(teacher)) is not None:
-        checkpoint_store.by_name(RunFolder.existing(run).path, _step_of(teacher))
-        own = open_target(run).config.model
-        if (run / "start").is_dir():
-            return run / "start"
-        return None if is_on_hub(own) else local_folder(own)
+        run_folder = RunFolder.existing(run)
+        checkpoint_store.by_name(run_folder.path, _step_of(teacher))
+        if run_folder.start.is_dir():
+            return replace(model, path=str(run_folder.start))
+        return open_target(run).config.model
     folder = path_of(teacher, _SETTING)
     if (folder / "config.yaml").is_file():
         run_folder = RunFolder.existing(folder)
@@ -110,7 +117,7 @@ def _known_folder(teacher: str, model: ModelConfig) -> Path | None:
     except ConfigError as error:
         reason = str(error).removeprefix(f"model.path={own.path}: ")
         raise ConfigError(f"{_SETTING}={teacher}: {reason}") from error
-    return None if is_on_hub(own) else local_folder(own)
+    return own
 
 
 def _run_of_checkpoint(teacher: str) -> Path | None:

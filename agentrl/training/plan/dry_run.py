@@ -18,7 +18,7 @@ from agentrl.training.monitoring.logger import check_logins
 from agentrl.training.plan.environment_checks import count_episodes
 from agentrl.training.plan.host_memory_plan import misfits_without_gpus
 from agentrl.training.plan.job_plan import JobPlan
-from agentrl.training.plan.model_config_folder import is_config_here
+from agentrl.training.plan.model_config_folder import are_configs_here
 from agentrl.training.plan.trial_episodes import check_lengths, check_rewards
 from agentrl.training.plan.work_estimate import estimate_work
 
@@ -51,7 +51,7 @@ def describe_plan(plan: JobPlan, *, run: Path | None = None) -> dict[str, Any]:
     lengths = check_lengths(plan.play, plan.warm_start, recorded.episodes)
     mixture = {n: f"{plan.play.tasks[n].train.id}, {w:.0%}" for n, w in plan.weights.items() if n}
     unmeasured = [f"length of prompts and replies in mixture, {name}" for name in mixture]
-    memory, unplanned = _plan_memory(plan, run or Path(config.run.dir))
+    memory, unplanned = _plan_memory(plan, run)
     counts = {k: v or "unlimited" for k, v in count_episodes(plan.play).items()}
     elsewhere = " (not a local folder; looked up on the Hugging Face Hub when the job starts)"
     optional = {
@@ -78,7 +78,7 @@ def describe_plan(plan: JobPlan, *, run: Path | None = None) -> dict[str, Any]:
     }
 
 
-def _plan_memory(plan: JobPlan, run: Path) -> tuple[dict[str, Any], list[str]]:
+def _plan_memory(plan: JobPlan, run: Path | None) -> tuple[dict[str, Any], list[str]]:
     """Plan a job's memory and disk space, and list what does not fit, or why this is unknown."""
     learner, layout = plan.learner, plan.layout
     used = {slot.node for slot in (*layout.ranks, *layout.engines) if slot.gpus}
@@ -86,12 +86,12 @@ def _plan_memory(plan: JobPlan, run: Path) -> tuple[dict[str, Any], list[str]]:
     if not used:
         if find_spec("torch"):
             memory = host_memory().total
-            if problems := misfits_without_gpus(learner, layout.nodes, memory):
+            if problems := misfits_without_gpus(learner, layout.nodes, memory, run):
                 return {MISFITS: problems}, []
         return {}, [f"{what} (no GPU found; `agentrl plan` computes what a job on GPUs needs)"]
     from agentrl.training.plan import memory_plan  # imports torch
 
-    if not is_config_here(learner.model):
+    if not are_configs_here(learner, run):
         return {}, [
             f"{what} (`agentrl plan` computes them from the model's config.json, which it "
             "downloads)"
@@ -102,12 +102,13 @@ def _plan_memory(plan: JobPlan, run: Path) -> tuple[dict[str, Any], list[str]]:
     host = min((reply.result.total for reply in replies if reply.result), default=None)
     try:
         found = memory_plan.plan_memory(
-            learner, plan.play, plan.settings.checkpoint, layout, card, host=host
+            learner, plan.play, plan.settings.checkpoint, layout, card, host=host, run=run
         )
     except memory_plan.CannotSimulate as error:
         return {}, [f"{what}: {error}"]
     size = "unknown; compare it with the totals" if card is None else f"{card / 1e9:.1f} GB"
-    problems = [*found.problems, *filter(None, [found.disk.misfit(run)])]
+    disk = found.disk.misfit(run or Path(plan.settings.run.dir))
+    problems = [*found.problems, *filter(None, [disk])]
     misfits = {MISFITS: problems} if problems else {}
     notes = {"note": found.host.warning} if found.host.warning else {}
     return {"size of a GPU": size, **found.describe(), **notes, **misfits}, []

@@ -17,7 +17,11 @@ from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.plan.disk_plan import DiskPlan, is_in_memory
 from agentrl.training.plan.learner_state_size import LearnerStateSize
-from agentrl.training.plan.model_config_folder import config_folder, is_config_here
+from agentrl.training.plan.model_config_folder import (
+    are_configs_here,
+    config_folder,
+    teacher_config_folder,
+)
 from agentrl.weight_sync.transport_choice import TransportChoice
 
 log = logging.getLogger(__name__)
@@ -159,7 +163,8 @@ class HostMemoryPlanner:
         size, train = self.size, self.learner.train
         share = train.replicas / max(1, len(self.layout.ranks))
         if train.offload or not self._uses_gpus:
-            return {"weights, moments, gradients": (size.state + size.gradients) * share}
+            held = size.state + size.gradients + size.teacher
+            return {"weights, moments, gradients": held * share}
         return {"moments": size.moments * share * self.learner.optim.offload_moments}
 
     def _published(self, node: Node) -> float:
@@ -217,22 +222,31 @@ def check_host_memory(
 
 
 def misfits_without_gpus(
-    learner: LearnerSettings, nodes: Sequence[Node], memory: float
+    learner: LearnerSettings, nodes: Sequence[Node], memory: float, run: Path | None = None
 ) -> list[str]:
     """List what does not fit on nodes without GPUs that have `memory` bytes each.
 
-    The list is empty if the model's configuration is not available locally.
+    The list is empty if the configurations of the models are not available locally.
+
+    Args:
+        learner: settings of the learner.
+        nodes: nodes of the job.
+        memory: CPU memory of each node.
+        run: see `teacher_config_folder`.
 
     Raises:
         ConfigError: the model's configuration cannot be read.
     """
     model = learner.model
-    if model.path == "tiny" or not is_config_here(model):
+    if model.path == "tiny" or not are_configs_here(learner, run):
         return []
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
-        size = LearnerStateSize.of(config_folder(model, Path(scratch) / "model"), learner)
+        folder = config_folder(model, Path(scratch) / "model")
+        teacher = teacher_config_folder(learner, Path(scratch) / "teacher", run)
+        size = LearnerStateSize.of(folder, learner, teacher)
     # One engine's copy of the weights comes on top of what training holds.
-    needed, there = size.state + size.gradients + size.model, memory * len(nodes)
+    needed = size.state + size.gradients + size.teacher + size.model
+    there = memory * len(nodes)
     found = []
     if needed > there:
         found.append(

@@ -34,7 +34,11 @@ from agentrl.training.plan.model_checks import (
     check_model_with_engine,
     check_replay,
 )
-from agentrl.training.plan.trial_episodes import check_rewards, load_and_check_rewards
+from agentrl.training.plan.trial_episodes import (
+    check_privileged,
+    check_rewards,
+    load_and_check_rewards,
+)
 from agentrl.training.sampling.task_pool import TaskSet, task_sets
 from agentrl.training.sampling.task_sampler import load_sampler
 from agentrl.training.teacher import check_teacher
@@ -135,9 +139,13 @@ def plan_training(
         warm_start=warm,
         demonstrations=select_demonstrations(warm, play.tasks[""].train, config.model, config.eval),
     )
-    for name in play.trained if scores else ():
+    privileged = learner.algorithm.requires.privileged
+    for name in play.trained:
         with named_in_errors(name):
-            check_rewards(play.only(name))
+            if scores:
+                check_rewards(play.only(name))
+            if privileged is not None:
+                check_privileged(play.only(name), privileged)
     if begins and is_on_hub(config.model):
         check_model_with_engine(config.model, config.rollout, learns=True)
     return plan

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentrl.algorithms.core.algorithm import SELF
 from agentrl.policies.models import adapter_for, load_on_meta
 from agentrl.training.learner.learner_settings import LearnerSettings
 
@@ -26,14 +27,22 @@ class LearnerStateSize:
     moments: int
     """Size of the part of the state that `optim.offload_moments` offloads."""
     gradients: int
+    teacher: int
+    """Size of a teacher's weights, which are not part of the state; 0 without one."""
 
     @classmethod
     def of(
         cls,
         folder: Path,
         learner: LearnerSettings,
+        teacher: Path | None = None,
     ) -> "LearnerStateSize":
         """Compute the sizes from the shapes in a folder with the model's config.json.
+
+        Args:
+            folder: the model's folder.
+            learner: settings of the learner.
+            teacher: folder of the teacher's model; None if it is the model in `folder`.
 
         Raises:
             ConfigError: the model's configuration cannot be read.
@@ -53,6 +62,10 @@ class LearnerStateSize:
         requires = learner.algorithm.requirements()
         copies = 1 + (requires.critic is not None) + (requires.implicit_reward is not None)
         references = int(requires.reference)
+        teacher_size = 0
+        if requires.teacher not in (None, SELF):
+            weights_of = load_on_meta(teacher or folder).parameters()
+            teacher_size = sum(weight.numel() for weight in weights_of) * itemsize
         moments = copies * trained * _MOMENTS[learner.optim.moments]
         weights = copies * (trained * _MASTER + math.ceil(frozen * base))
         return cls(
@@ -60,4 +73,5 @@ class LearnerStateSize:
             state=weights + moments + references * (trained + frozen) * itemsize,
             moments=moments,
             gradients=copies * trained * getattr(torch, learner.train.master_dtype).itemsize,
+            teacher=teacher_size,
         )

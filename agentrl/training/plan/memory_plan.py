@@ -25,7 +25,7 @@ from agentrl.training.plan.host_memory_plan import (
 )
 from agentrl.training.plan.learner_state_size import LearnerStateSize
 from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
-from agentrl.training.plan.model_config_folder import config_folder
+from agentrl.training.plan.model_config_folder import config_folder, teacher_config_folder
 
 PROCESS = 1e9
 """Assumed size of a process's context, kernels and communication buffers on a GPU."""
@@ -141,6 +141,7 @@ def plan_memory(
     card: float | None,
     report: Callable[[str], None] = lambda line: None,
     host: float | None = None,
+    run: Path | None = None,
 ) -> MemoryPlan:
     """Plan a job's memory.
 
@@ -152,18 +153,20 @@ def plan_memory(
         card: memory of each GPU; None if unknown.
         report: see `MemorySimulation`.
         host: CPU memory of each node; None if unknown.
+        run: see `teacher_config_folder`.
 
     Raises:
         CannotSimulate: the model's code does not run on tensors without values.
-        ConfigError: the model's configuration cannot be found or read, or the model cannot be
-            sharded as configured.
+        ConfigError: the model's configuration cannot be found or read, the teacher does not
+            exist, or the model cannot be sharded as configured.
     """
     model = learner.model
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
         folder = config_folder(model, Path(scratch) / "model")
+        teacher = teacher_config_folder(learner, Path(scratch) / "teacher", run)
         with boundary(CannotSimulate, f"model.path={model.path}: cannot be simulated"):
-            memory = MemorySimulation(learner, len(layout.ranks), report).run(folder)
-        planner = MemoryPlanner(learner, play, checkpoint, layout, folder)
+            memory = MemorySimulation(learner, len(layout.ranks), report).run(folder, teacher)
+        planner = MemoryPlanner(learner, play, checkpoint, layout, folder, teacher)
         return planner.plan(card, memory, host)
 
 
@@ -185,7 +188,9 @@ class MemoryPlanner:
         learner: the job's learner.
         play: phones and recordings of the job.
         checkpoint: the checkpoints that the job keeps.
-        layout: placement of ranks and engines. folder: folder with the model's configuration.
+        layout: placement of ranks and engines.
+        folder: folder with the model's configuration.
+        teacher: folder with the teacher's configuration; None if it is the model's.
     """
 
     def __init__(
@@ -195,11 +200,12 @@ class MemoryPlanner:
         checkpoint: CheckpointConfig,
         layout: Layout,
         folder: Path,
+        teacher: Path | None = None,
     ) -> None:
         self._learner = learner.placed(layout)
         self._play, self._checkpoint, self._layout = play, checkpoint, layout
         self._text = _text_config(folder)
-        self._size = LearnerStateSize.of(folder, learner)
+        self._size = LearnerStateSize.of(folder, learner, teacher)
 
     def plan(self, card: float | None, memory: RankMemory, host: float | None = None) -> MemoryPlan:
         """Plan the job, given the memory of a learner rank.

@@ -69,7 +69,7 @@ class RankMemory:
     moments: float
     gradients: float
     reference: float
-    """A frozen copy of the policy; 0 without a reference."""
+    """The frozen models: a copy of the policy, and a teacher; 0 without either."""
     other_models: float
     """Critic and implicit reward model, with their optimizers."""
     gathered: float
@@ -151,13 +151,19 @@ class MemorySimulation:
         report: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._settings, self._world_size, self._report = settings, world_size, report
+        self._teacher: Path | None = None
 
-    def run(self, folder: Path) -> RankMemory:
+    def run(self, folder: Path, teacher: Path | None = None) -> RankMemory:
         """Measure a rank of the model in a folder, which need not contain weights.
+
+        Args:
+            folder: the model's folder.
+            teacher: folder of the teacher, if the algorithm requires one; None takes the model.
 
         Raises:
             ConfigError: the model cannot be built, or cannot be sharded as configured.
         """
+        self._teacher = teacher
         model_adapter = adapter_for(folder, self._settings.model.adapter)
         shapes = [
             [tuple(p.shape) for p in block.parameters()]
@@ -199,7 +205,9 @@ class MemorySimulation:
             with warnings.catch_warnings(), shapes, values, _RealIndices():
                 # Experts return views, which is safe because they are never changed in place.
                 warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
-                models = LearnerModels(changed, folder, rank, _open_without_weights)
+                models = LearnerModels(
+                    changed, folder, rank, _open_without_weights, teacher=self._teacher
+                )
                 return self.run_pass(models)
         finally:
             rank.leave()

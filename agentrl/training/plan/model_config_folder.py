@@ -1,10 +1,12 @@
-"""Prepare a folder with a model's configuration, but without its weights."""
+"""Prepare folders with the configurations of a job's models, but without weights."""
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agentrl.algorithms.core.algorithm import SELF, START
 from agentrl.config import ModelConfig
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_source import (
@@ -13,6 +15,9 @@ from agentrl.policies.models.model_source import (
     local_folder,
     tokenizer_folder,
 )
+from agentrl.runs.run_folder import RunFolder
+from agentrl.training.learner.learner_settings import LearnerSettings
+from agentrl.training.teacher import teacher_model
 
 _KNOWN = Path(__file__).parents[2] / "configs" / "models"
 """Folder with the configurations of well-known models, which need not be downloaded."""
@@ -53,6 +58,39 @@ def config_folder(model: ModelConfig, folder: Path) -> Path:
                 shutil.copy(file, folder / file.name)
     _add_missing(folder)
     return folder
+
+
+def are_configs_here(learner: LearnerSettings, run: Path | None = None) -> bool:
+    """Return whether a job needs no download for the configurations of policy and teacher."""
+    teacher = _teacher_model(learner, run)
+    return is_config_here(learner.model) and (teacher is None or is_config_here(teacher))
+
+
+def teacher_config_folder(
+    learner: LearnerSettings, folder: Path, run: Path | None = None
+) -> Path | None:
+    """Write the configuration of a job's teacher to a new folder; None if it is the policy's.
+
+    Args:
+        learner: the job's learner.
+        folder: where to write it.
+        run: the folder of the run to resume, which may have exported its teacher; None for a new
+            run.
+
+    Raises:
+        ConfigError: the teacher does not exist, or has no configuration.
+    """
+    model = _teacher_model(learner, run)
+    return None if model is None else config_folder(model, folder)
+
+
+def _teacher_model(learner: LearnerSettings, run: Path | None) -> ModelConfig | None:
+    teacher = learner.algorithm.requires.teacher
+    if teacher in (None, START, SELF):
+        return None
+    if run is not None and (exported := RunFolder(run).teacher).is_dir():
+        return replace(learner.model, path=str(exported))
+    return teacher_model(teacher, learner.model)
 
 
 def _add_missing(folder: Path) -> None:

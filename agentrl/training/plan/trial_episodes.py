@@ -31,9 +31,11 @@ from agentrl.rollout.rewards.scoring import RewardFunctions
 from agentrl.rollout.rollout_plan import PlayTask, RolloutPlan
 from agentrl.rollout.run_episode import NO_ROOM, EpisodeRequest
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
+from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.training import env_seeds
 from agentrl.training.demonstrations.demonstration_filter import SelectedEpisode
 from agentrl.training.plan.long_prompts import skip_long_prompts
+from agentrl.training.privileged_teacher import PrivilegedTeacher
 from agentrl.types import Episode
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,7 @@ _BUDGET_S = 5.0
 _MAX_EPISODES, _OTHER_EPISODES = 1000, 64
 """Maximum number of episodes for a job with demonstrations, and for other jobs."""
 _MAX_TURNS = 20
+_OPENING_TURNS = 2
 _ROWS_SEARCHED = 20
 """Number of rows whose columns are read, because a row may lack some columns."""
 _AT_ONCE = 8
@@ -96,7 +99,7 @@ def check_lengths(
         player = _choose_player(env, warm)
         if player is None:
             report.unchecked.append(f"length of prompts and replies: {env.id} has no player")
-        elif not _is_playable_here(env, play.settings.devices):
+        elif not is_playable_here(env, play.settings.devices):
             report.unchecked.append(f"length of prompts and replies: {env.id} needs a phone")
         else:
             at_once = _ON_PHONES_AT_ONCE if env.app is not None else _AT_ONCE
@@ -135,7 +138,7 @@ def check_rewards(plan: RolloutPlan) -> None:
     if (
         is_known
         or player is None
-        or not _is_playable_here(task.train, plan.settings.devices)
+        or not is_playable_here(task.train, plan.settings.devices)
         or asks_a_server(plan.tasks[""].rewards)
     ):
         load_and_check_rewards(plan)
@@ -157,6 +160,58 @@ def check_rewards(plan: RolloutPlan) -> None:
                 return
             if episodes:
                 _check_scoring(rewards, episodes[0], player)
+
+
+def check_privileged(plan: RolloutPlan, text: str) -> None:
+    """Show the first turns of an episode to a teacher that reads the true state.
+
+    Skipped for an environment that needs a real phone, where the job does so when it begins, and
+    with a warning if the environment cannot be played now.
+
+    Args:
+        plan: plan of a job with one environment; environment and model have been checked.
+        text: `algorithm.privileged`.
+
+    Raises:
+        ConfigError: the environment's info lacks an entry, or no text can be added to its prompts.
+    """
+    if not is_playable_here(plan.tasks[""].train, plan.settings.devices):
+        return
+    if is_on_hub(plan.settings.model):
+        plan = replace(plan, settings=replace(plan.settings, model=ModelConfig()))
+
+    async def play(worker: RolloutWorker) -> list[Episode]:
+        try:
+            await worker.start()
+            return await play_opening(worker, plan, "")
+        finally:
+            await worker.close()
+
+    with TemporaryDirectory(prefix="agentrl-") as scratch:
+        folder = tokenizer_folder(plan.settings.model, Path(scratch))
+        encoder = open_encoder(plan.settings.model, folder)
+        try:
+            episodes = event_loop.run(play(_small_worker(plan, folder, 1)))
+        except WorldError as error:
+            log.warning("algorithm.privileged cannot be checked before the job starts: %s", error)
+            return
+    PrivilegedTeacher(text, encoder, lambda sequences: []).check(episodes)
+
+
+async def play_opening(rollouts: Rollouts, plan: RolloutPlan, name: str) -> list[Episode]:
+    """Play the first turns of a training episode with a scripted player, without recording them.
+
+    Args:
+        rollouts: plays the episode.
+        plan: the job.
+        name: the environment's name in `mixture`; empty for the job's own.
+    """
+    player = _choose_player(plan.tasks[name].train, None) or NOOP
+    seeds = env_seeds.demonstration_seeds(plan.settings.seed, 1)
+    requests = requests_of_step("train", 0, seeds, 1, "opening", envs=[name])
+    # The second turn starts with the info of a step, which may lack what a reset's has.
+    opening = [replace(one, opening_turns=_OPENING_TURNS) for one in requests]
+    return [scored.episode for scored in await rollouts.collect(opening, player)]
 
 
 def load_and_check_rewards(plan: RolloutPlan) -> None:
@@ -248,7 +303,8 @@ def _choose_player(env: ResolvedEnv, warm: WarmStartConfig | None) -> str | None
     return next((name for name in ("expert", "random", *players) if name in players), None)
 
 
-def _is_playable_here(env: ResolvedEnv, devices: DevicesConfig) -> bool:
+def is_playable_here(env: ResolvedEnv, devices: DevicesConfig) -> bool:
+    """Return whether an environment can be played without a real phone."""
     if env.app is None:
         return True
     of_hosts = [devices.of_host(host) for host in devices.hosts] or [devices]

@@ -51,8 +51,8 @@ async def open_trainer(
         start = _start_model(plan.settings.model, plan.settings.seed, folder.start)
         teacher = None
         if (named := plan.learner.algorithm.requires.teacher) is not None:
-            teacher = open_teacher(named, plan.settings.model, start, path / "teacher")
-        size, disk = _check_disk(plan, start, path)
+            teacher = open_teacher(named, plan.settings.model, start, folder.teacher)
+        size, disk = _check_disk(plan, start, teacher, path)
         plan = plan.without_long_prompts(start)
         settings = plan.settings
         reservation = reserve(settings.rollout, settings.train, settings.devices.hosts)
@@ -114,13 +114,15 @@ def _start_model(model: ModelConfig, seed: int, start: Path) -> Path:
     return start
 
 
-def _check_disk(plan: JobPlan, start: Path, folder: Path) -> tuple[LearnerStateSize, DiskPlan]:
+def _check_disk(
+    plan: JobPlan, start: Path, teacher: Path | None, folder: Path
+) -> tuple[LearnerStateSize, DiskPlan]:
     """Compare the size of the job's files with the free disk space.
 
     Raises:
         ConfigError: there is too little disk space.
     """
-    settings, size = plan.settings, LearnerStateSize.of(start, plan.learner)
+    settings, size = plan.settings, LearnerStateSize.of(start, plan.learner, teacher)
     disk = DiskPlan.of(
         size, settings.checkpoint, settings.run, settings.train.steps,
         evaluates=bool(settings.eval.every),

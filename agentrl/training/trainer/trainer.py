@@ -29,9 +29,10 @@ from agentrl.training.monitoring.running_reward_audit import RunningAudit
 from agentrl.training.monitoring.training_health import mismatch_warning
 from agentrl.training.offline.warm_start import warm_start
 from agentrl.training.plan.job_plan import JobPlan
+from agentrl.training.plan.trial_episodes import is_playable_here, play_opening
+from agentrl.training.privileged_teacher import PrivilegedTeacher
 from agentrl.training.sampling.task_sampler import load_sampler
 from agentrl.training.stop_signals import Stopping
-from agentrl.training.trainer.privileged_teacher import PrivilegedTeacher
 from agentrl.training.trainer.run_evaluations import RunEvaluations
 from agentrl.training.trainer.step_rollouts import RolloutPrefetcher, StepCollector, StepEpisodes
 from agentrl.training.trainer.training_samples import StepSamples, build_training_samples
@@ -113,6 +114,7 @@ class Trainer:
     async def run(self) -> None:
         """Run all unfinished stages."""
         try:
+            await self._show_teacher_real_phones()
             await self._evaluations.evaluate_baselines()
             await self._warm_start()
             await self._evaluations.evaluate_sampled_and_greedy("before")
@@ -129,6 +131,19 @@ class Trainer:
         except BaseException:
             await self._save_before_stopping()
             raise
+
+    async def _show_teacher_real_phones(self) -> None:
+        """Check that a teacher can read the true state on real phones, where the plan could not.
+
+        Raises:
+            ConfigError: see `PrivilegedTeacher.check`.
+        """
+        plan = self._plan.play
+        if self._teacher is None:
+            return
+        for name, task in plan.trained.items():
+            if not is_playable_here(task.train, plan.settings.devices):
+                self._teacher.check(await play_opening(self._rollouts, plan, name))
 
     async def _warm_start(self) -> None:
         """Train on demonstrations, if the job has any, and start the engines with the result."""

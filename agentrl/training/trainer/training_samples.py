@@ -28,7 +28,7 @@ from agentrl.algorithms.core.trajectories import (
 )
 from agentrl.training.batching.episode_splitting import split_into_sequences
 from agentrl.training.learner.implicit_reward import bce_gradients
-from agentrl.training.trainer.privileged_teacher import PrivilegedTeacher
+from agentrl.training.privileged_teacher import PrivilegedTeacher
 from agentrl.types import ScoredEpisode, TokenScores, TokenSequence, TrainingSample
 
 ScoreTokens = Callable[[Sequence[TokenSequence]], list[TokenScores]]

@@ -260,6 +260,17 @@ def test_every_start_of_a_job_scores_an_episode_with_its_rewards(tmp_path):
         plan_training(job, warm_start_pending=True)
 
 
+def test_a_text_that_the_environment_cannot_fill_is_an_error_before_the_job():
+    def check(text):
+        job = ["algorithm=opd", "algorithm.teacher=self", f"algorithm.privileged='{text}'"]
+        job = configuration.load("frozen_lake", [*job, "rollout.launcher=local"])
+        plan_training(job, begins=False)
+
+    with pytest.raises(ConfigError, match=r"FrozenLake-v1 has no entry 'prop' .*mean 'prob'"):
+        check("chance {prop}")
+    check("chance {prob}")
+
+
 @pytest.mark.parametrize(
     ("model", "cores", "missing"),
     [

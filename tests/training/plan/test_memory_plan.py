@@ -26,6 +26,7 @@ from agentrl.training.learner.parallel.process_group import Parallelism
 from agentrl.training.learner.parallel.sharding import local_shard
 from agentrl.training.plan import memory_plan, memory_simulation
 from agentrl.training.plan.host_memory_plan import HostMemoryPlanner
+from agentrl.training.plan.learner_state_size import LearnerStateSize
 from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
 from agentrl.training.plan.model_config_folder import config_folder
 from tests.policies import families
@@ -151,6 +152,31 @@ def test_one_rank_holds_what_the_plan_counts(case, tiny_vlm):
     found = MemorySimulation(LearnerSettings.of(config), 1).run(tiny_vlm)
     check(found, expected)
     assert found.activations > 0
+
+
+def test_a_teacher_counts_with_its_own_size(tiny_vlm, tmp_path):
+    sizes = {"hidden": 96, "layers": 3, "heads": 3, "kv_heads": 1}
+    teacher = tiny_model.build(tmp_path / "teacher", 1, **sizes)
+    overrides = ["model.dtype=bfloat16", "train.micro_batch_tokens=1024", "train.offload=true"]
+    named = ["algorithm=opd", f"algorithm.teacher={teacher}", f"model.path={tiny_vlm}"]
+    config = configuration.load("number_game", [*overrides, *named])
+    learner, layout = (
+        LearnerSettings.of(config),
+        memory_plan.layout_on(1, 1, config.rollout, config.train),
+    )
+    found = memory_plan.plan_memory(learner, plan_rollouts(config), config.checkpoint, layout, 80e9)
+    size = 2 * sum(p.numel() for p in load_on_meta(teacher).parameters())
+    assert found.host.items["reference model, teacher"] == size
+    # Without GPUs, nothing is simulated.
+    own, both = (LearnerStateSize.of(tiny_vlm, learner, one) for one in (None, teacher))
+    assert (own.teacher, both.teacher) == (own.model, size)
+    (held,) = filter(
+        None,
+        HostMemoryPlanner(learner=learner, layout=layout, size=both)
+        .plan(layout.nodes[0], None)
+        .certain.values(),
+    )
+    assert held == both.state + both.gradients + size
 
 
 @pytest.mark.slow

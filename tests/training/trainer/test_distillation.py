@@ -26,6 +26,22 @@ JOB = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
+def test_on_real_phones_an_unknown_name_is_an_error_at_the_first_reset(
+    tmp_path, monkeypatch, capsys
+):
+    """Here another environment takes the place of one on a phone."""
+    for module in ("trainer.trainer", "plan.trial_episodes"):
+        monkeypatch.setattr(f"agentrl.training.{module}.is_playable_here", lambda *_: False)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(JOB))
+    monkeypatch.chdir(tmp_path)
+    text = "algorithm.privileged='chance {prop}'"
+    settings = ["algorithm.teacher=self", text, "run.name=it", "eval.baselines=[random]"]
+    assert cli.run(["train", "job.yaml", *settings]) == 2
+    assert "no entry 'prop' (did you mean 'prob'?)" in capsys.readouterr().err
+    assert not (tmp_path / "runs" / "it").exists()  # nothing has been played
+
+
 def kl_of(run):
     """The divergence from the teacher in each step."""
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())

@@ -37,6 +37,16 @@ class PrivilegedTeacher:
         same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
         self._end = tuple(id for id, _ in same)[::-1]
 
+    def check(self, episodes: Sequence[Episode]) -> None:
+        """Check that the teacher can read the prompts of a job, given its first turns.
+
+        Raises:
+            ConfigError: see `score`.
+        """
+        for episode in episodes:
+            for number in range(len(episode.turns)):
+                self._sequence(episode, number, 0)
+
     def score(self, episodes: Sequence[Episode]) -> list[tuple[float, ...]]:
         """Return the log-probabilities of each episode's sampled tokens; () for void episodes.
 

@@ -11,7 +11,7 @@ from agentrl.config import Config, algorithm_config
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.episode_prompts import Conversation
-from agentrl.training.trainer.privileged_teacher import PrivilegedTeacher
+from agentrl.training.privileged_teacher import PrivilegedTeacher
 from agentrl.training.trainer.training_samples import build_training_samples
 from agentrl.types import Message, Outcome, TokenScores
 
