@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -34,6 +35,7 @@ from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.training import env_seeds
 from agentrl.training.demonstrations.demonstration_filter import SelectedEpisode
+from agentrl.training.plan.first_prompts import check_first_prompts
 from agentrl.training.plan.long_prompts import skip_long_prompts
 from agentrl.training.privileged_teacher import PrivilegedTeacher
 from agentrl.types import Episode
@@ -102,11 +104,7 @@ def check_lengths(
         elif not is_playable_here(env, play.settings.devices):
             report.unchecked.append(f"length of prompts and replies: {env.id} needs a phone")
         else:
-            at_once = _ON_PHONES_AT_ONCE if env.app is not None else _AT_ONCE
-            worker = _small_worker(play, folder, at_once)
-            requests = _requests(warm, play.settings.seed)
-            episodes = event_loop.run(_play_in_time(worker, requests, at_once, player))
-            _measure(episodes, player, play.settings.rollout, report)
+            episodes = event_loop.run(_measure_play(play, folder, warm, player, report))
             if asks_a_server(play.tasks[""].rewards):
                 report.unchecked.append("whether the reward server scores an episode")
             elif episodes and play.tasks[""].rewards:
@@ -151,10 +149,8 @@ def check_rewards(plan: RolloutPlan) -> None:
         encoder = open_encoder(plan.settings.model, folder)
         with _loaded_rewards(plan, encoder.query_format) as rewards:
             _check_columns(rewards, task)
-            worker = _small_worker(plan, folder, 1)
             try:
-                requests = _requests(None, plan.settings.seed)[:1]
-                episodes = event_loop.run(_play_in_time(worker, requests, 1, player))
+                episodes = event_loop.run(_play_one(plan, folder, player))
             except WorldError as error:
                 log.warning("rewards cannot be checked before the job starts: %s", error)
                 return
@@ -239,34 +235,75 @@ def _check_columns(rewards: RewardFunctions, task: PlayTask) -> None:
             rewards.check_columns(columns, has_answers=has_answers)
 
 
-def _small_worker(plan: RolloutPlan, folder: Path, at_once: int) -> RolloutWorker:
-    """Create a worker that plays short episodes of the job's environment without rewards.
+async def _measure_play(
+    play: RolloutPlan,
+    folder: Path,
+    warm: WarmStartConfig | None,
+    player: str,
+    report: LengthReport,
+) -> list[Episode]:
+    """Measure first prompts of evaluations, and episodes of a player, which are returned."""
+    at_once = _ON_PHONES_AT_ONCE if play.tasks[""].train.app is not None else _AT_ONCE
+    async with _small_worker(play, folder, at_once) as worker:
+        # The environments of a mixture are not played here.
+        own = replace(play, tasks={"": play.tasks[""]})
+        firsts = await check_first_prompts(worker, own)
+        requests = _requests(warm, play.settings.seed)
+        episodes = await _play_in_time(worker, requests, at_once, player)
+    for ring in play.rings:
+        if ring in firsts:
+            report.measured[f"longest first prompt, unseen {ring}"] = f"{firsts[ring]} tokens"
+    _measure(episodes, player, play.settings.rollout, report)
+    return episodes
 
-    The worker plays in this process.
+
+async def _play_one(plan: RolloutPlan, folder: Path, player: str) -> list[Episode]:
+    async with _small_worker(plan, folder, 1) as worker:
+        return await _play_in_time(worker, _requests(None, plan.settings.seed)[:1], 1, player)
+
+
+@asynccontextmanager
+async def _small_worker(
+    plan: RolloutPlan, folder: Path, at_once: int
+) -> AsyncIterator[RolloutWorker]:
+    """Start a worker in this process that plays short episodes of the job without rewards.
+
+    It plays the job's own environment and its rings, but no environment of a mixture.
     """
-    task = plan.tasks[""]
-    settings = task.train.settings
-    processes = settings.processes
-    shortened = replace(
-        settings,
-        max_turns=min(settings.max_turns, _MAX_TURNS),
-        horizon=None,
-        start=None,
-        processes=processes if isinstance(processes, str) else min(processes, 1),
-    )
-    train = replace(task.train, settings=shortened)
     job = plan.settings
     small = replace(
         plan,
-        tasks={"": replace(task, train=train, held_out=train, rewards=[])},
-        rings={},
+        tasks={"": _shortened(plan.tasks[""])},
+        rings={name: _shortened(ring) for name, ring in plan.rings.items()},
         settings=replace(
             job,
             devices=replace(job.devices, source=f"virtual:{at_once}", hosts={}),
             rollout=replace(job.rollout, launcher="local", actors=1, concurrency=at_once),
         ),
     )
-    return RolloutWorker(small, folder, None)
+    worker = RolloutWorker(small, folder, None)
+    try:
+        await worker.start()
+        yield worker
+    finally:
+        await worker.close()
+
+
+def _shortened(task: PlayTask) -> PlayTask:
+    """Return a task with short episodes without rewards, in at most one other process."""
+
+    def short(env: ResolvedEnv) -> ResolvedEnv:
+        settings, processes = env.settings, env.settings.processes
+        shorter = replace(
+            settings,
+            max_turns=min(settings.max_turns, _MAX_TURNS),
+            horizon=None,
+            start=None,
+            processes=processes if isinstance(processes, str) else min(processes, 1),
+        )
+        return replace(env, settings=shorter)
+
+    return replace(task, train=short(task.train), held_out=short(task.held_out), rewards=[])
 
 
 def _check_scoring(rewards: RewardFunctions, episode: Episode, player: str) -> None:
@@ -324,14 +361,10 @@ async def _play_in_time(
 ) -> list[Episode]:
     """Play as many of the requested episodes as time allows, and return the valid ones."""
     played: list[Episode] = []
-    try:
-        await worker.start()
-        end = time.monotonic() + _BUDGET_S
-        while len(played) < len(requests) and time.monotonic() < end:
-            some = requests[len(played) :][:at_once]
-            played += [scored.episode for scored in await worker.collect(some, player)]
-    finally:
-        await worker.close()
+    end = time.monotonic() + _BUDGET_S
+    while len(played) < len(requests) and time.monotonic() < end:
+        some = requests[len(played) :][:at_once]
+        played += [scored.episode for scored in await worker.collect(some, player)]
     return [episode for episode in played if not episode.outcome.void]
 
 

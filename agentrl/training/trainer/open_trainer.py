@@ -23,6 +23,7 @@ from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.monitoring.run_stages import RunStages
 from agentrl.training.plan.disk_plan import DiskPlan
+from agentrl.training.plan.first_prompts import check_first_prompts
 from agentrl.training.plan.host_memory_plan import (
     HostMemoryPlanner,
     check_host_memory,
@@ -70,6 +71,9 @@ async def open_trainer(
         await asyncio.to_thread(check_host_memory, planner, disk, path, reservation)
         rollouts = await open_rollouts(plan.play, start, path, reservation=reservation)
         opened.push_async_callback(rollouts.close)
+        # Otherwise the model's first evaluation would fail, after the warm start.
+        if not state.warm:
+            await check_first_prompts(rollouts, plan.play)
         with stopping.interrupting():
             files = JobFiles(plan.settings, reservation)
             learner = open_learner(plan.learner, start, reservation, files, path, teacher=teacher)

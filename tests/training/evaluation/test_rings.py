@@ -25,6 +25,7 @@ from agentrl.training.evaluation.suite_results import (
 )
 from agentrl.training.evaluation.suite_table import suite_tables
 from agentrl.training.plan.job_plan import check_scripted_play
+from agentrl.training.plan.trial_episodes import check_lengths
 from agentrl.viewer.export.run_report import report
 from agentrl.viewer.run_overview import overview
 from tests.training.monitoring.test_metric_descriptions import described
@@ -37,14 +38,14 @@ import gymnasium
 class Reveals(gymnasium.Env):
     """Shows its arguments; the accuracy is a tenth of the size, plus a tenth on odd seeds.
 
-    Size 9 is broken.
+    Size 8 has a long text, and size 9 is broken.
     """
 
     action_space = gymnasium.spaces.Discrete(2)
-    observation_space = gymnasium.spaces.Text(40)
+    observation_space = gymnasium.spaces.Text(500)
 
     def __init__(self, size=1, dark=False):
-        self.shown, self.size = f"size {size} dark {dark}", size
+        self.shown, self.size = f"size {size} dark {dark}" + " " * 400 * (size == 8), size
 
     def reset(self, *, seed=None, options=None):
         self.odd = seed % 2
@@ -198,6 +199,18 @@ def test_a_ring_that_fails_costs_only_its_own_column(
     assert (found.metrics["accuracy"], list(found.rings)) == (0.25, ["rules"])
     row = ring_rows_of(folder / "broken-eval")[0]
     assert [bool(cell) for cell in row.cells] == [True, False, True]
+
+
+def test_a_ring_whose_first_prompt_is_too_long_is_named_before_any_work(folder: Path) -> None:
+    long = job(folder, "eval.rings.levels.size=8", "run.name=long")
+    message = r"eval\.rings\.levels={'size': 8}: rollout\.max_context has no room .*\d+ tokens"
+    with pytest.raises(ConfigError, match=message):
+        check_lengths(plan_rollouts(long), long.warm_start, [])
+    with pytest.raises(ConfigError, match=message):
+        agentrl.train(long)
+    assert not (folder / "long").exists()
+    measured = check_lengths(plan_rollouts(job(folder)), None, []).measured
+    assert measured["longest first prompt, unseen levels"].endswith(" tokens")
 
 
 def test_rings_with_other_settings_are_not_compared(folder: Path) -> None:
