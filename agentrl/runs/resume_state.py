@@ -17,6 +17,8 @@ class ResumeState:
     """Whether the warm start is done or not configured."""
     results: dict[str, Any] = field(default_factory=dict)
     """Results for `summary.json` so far."""
+    unfinished: str | None = None
+    """Key in `results` of an evaluation of which not all parts have been played."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall-clock time by stage."""
     void: dict[str, int] = field(default_factory=dict)

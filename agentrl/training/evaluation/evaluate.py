@@ -306,7 +306,7 @@ async def _evaluate(
     folder: Path,
     write: Callable[[Evaluation], None],
 ) -> Evaluation:
-    """Play the held-out seeds, then the rings; write the result before and after the rings."""
+    """Play the held-out seeds, then the rings; write the result after each."""
     plan, policy = job.plan, job.policy
     name = f"{job.policy_name} greedy" if job.greedy else job.policy_name
     chosen, rings = job.seeds(), job.rings()
@@ -332,11 +332,11 @@ async def _evaluate(
                     warn_of_failed_ring(label, error)
                 else:
                     found = replace(found, rings={**found.rings, ring: beyond})
+                    write(found)
         except BaseException:
             await rollouts.close()  # even if actors have died
             raise
         await opened.finish()  # ensures that all recorded episodes are on disk
-    write(found)
     return found
 
 

@@ -3,8 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 from agentrl.algorithms.core.algorithm import check_state_keys
 from agentrl.errors import WorldError
@@ -65,26 +63,24 @@ class RunEvaluations:
         have_played = False
         for player in baseline_players(self._plan.play):
             # A resumed run has played some of them.
-            if player not in self._state.results:
-                found = await self._evaluate_rings(f"baseline {player}", player, player=player)
-                self._keep(player, found.summary())
+            if self._begin(player):
+                await self._evaluate_rings(f"baseline {player}", player, player=player)
+                self._finish(player)
                 have_played = True
         if have_played and (warning := noop_warning(self._state.results)) is not None:
             log.warning("%s", warning)
 
     async def evaluate_sampled_and_greedy(self, when: str) -> None:
         """Evaluate the model both with sampling, as in rollouts, and greedily."""
-        if when in self._state.results:
+        if not self._begin(when):
             return
-        found = {}
         for name, greedy in (("sampled", False), ("greedy", True)):
-            stage = f"evaluation {when}, {name}"
-            evaluation = await self._evaluate_rings(stage, f"{when} {name}", greedy=greedy)
-            found[name] = evaluation.summary()
-        self._keep(when, found)
-        warning = invalid_replies_warning(found["sampled"]) if when == "before" else None
+            await self._evaluate_rings(f"evaluation {when}, {name}", when, name, greedy=greedy)
+        self._finish(when)
+        sampled = self._state.results[when]["sampled"]
+        warning = invalid_replies_warning(sampled) if when == "before" else None
         if when == "after":
-            warning = idle_policy_warning(found["sampled"], self._state.results)
+            warning = idle_policy_warning(sampled, self._state.results)
         if warning is not None:
             log.warning("%s", warning)
 
@@ -111,25 +107,42 @@ class RunEvaluations:
             self._state.best, self.best_step = reward, step
 
     async def _evaluate_rings(
-        self, stage: str, name: str, *, player: str | None = None, greedy: bool = False
-    ) -> Evaluation:
+        self, stage: str, *keys: str, player: str | None = None, greedy: bool = False
+    ) -> None:
         """Evaluate on the held-out seeds, and then in each ring of `eval.rings`.
 
-        A ring that fails is left out with a warning, because all other results are valid.
+        Every part is kept as soon as it is played, so a resumed run plays only the others. A ring
+        that fails is left out with a warning, because all other results are valid.
+
+        Args:
+            stage: the stage to show.
+            keys: where the result belongs in `results`, such as `after`, `sampled`.
+            player: a scripted player; None for the model.
+            greedy: the model always takes its most probable token.
         """
-        with self._progress.stage(stage):
-            found = await self._evaluate(name, player=player, greedy=greedy)
-        rings = {}
+        name, results = " ".join(keys), self._state.results
+        for key in keys[:-1]:
+            results = results.setdefault(key, {})
+        if keys[-1] not in results:
+            with self._progress.stage(stage):
+                found = await self._evaluate(name, player=player, greedy=greedy)
+            results[keys[-1]] = found.summary()
+            self._folder.save_state(self._state)
+        result = results[keys[-1]]
         for ring, count in self._plan.play.ring_episodes.items():
             label = ring_label(name, ring)
+            if ring in result.get("rings", {}):
+                continue
             try:
                 with self._progress.stage(f"{stage}, unseen {ring}"):
-                    rings[ring] = await self._evaluate(
+                    found = await self._evaluate(
                         label, episodes=count, player=player, greedy=greedy, ring=ring
                     )
             except WorldError as error:
                 warn_of_failed_ring(label, error)
-        return replace(found, rings=rings)
+            else:
+                result.setdefault("rings", {})[ring] = found.summary()
+                self._folder.save_state(self._state)
 
     async def _evaluate(
         self,
@@ -169,7 +182,15 @@ class RunEvaluations:
             group = PlayedTask(task=GroupTask(env="", seed=0), episodes=played)
             group.successes(self._plan.settings.sampling.success_at)
 
-    def _keep(self, name: str, result: dict[str, Any]) -> None:
-        self._state.results[name] = result
-        self._reporter.result(name, result)
+    def _begin(self, name: str) -> bool:
+        """Return whether an evaluation has parts to play, and note that it is under way."""
+        state = self._state
+        if name in state.results and name != state.unfinished:
+            return False
+        state.unfinished = name
+        return True
+
+    def _finish(self, name: str) -> None:
+        self._state.unfinished = None
+        self._reporter.result(name, self._state.results[name])
         self._folder.save_state(self._state)

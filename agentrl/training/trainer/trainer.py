@@ -376,7 +376,8 @@ class Trainer:
             if self._folder.has_begun:
                 self._rewind(-1)
                 for player, result in self.state.results.items():  # played before warm start
-                    self._reporter.result(player, result)
+                    if player != self.state.unfinished:
+                        self._reporter.result(player, result)
             self._sampler.restore({})
             self._sampler.tasks.restore({})
             return

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,25 +33,33 @@ from tests.training.monitoring.test_metric_descriptions import described
 
 ROOT = Path(__file__).parents[3]
 REVEALS = '''
+import os
+import signal
+
 import gymnasium
 
 
 class Reveals(gymnasium.Env):
     """Shows its arguments; the accuracy is a tenth of the size, plus a tenth on odd seeds.
 
-    Size 8 has a long text, and size 9 is broken.
+    Size 8 has a long text, and size 9 is broken. The fourth held-out episode removes the file
+    `interrupt`, if there is one, and interrupts the process.
     """
 
     action_space = gymnasium.spaces.Discrete(2)
     observation_space = gymnasium.spaces.Text(500)
 
-    def __init__(self, size=1, dark=False):
+    def __init__(self, size=1, dark=False, interrupt=""):
+        self.interrupt = interrupt
         self.shown, self.size = f"size {size} dark {dark}" + " " * 400 * (size == 8), size
 
     def reset(self, *, seed=None, options=None):
         self.odd = seed % 2
         if self.size == 9:
             raise ValueError("no such level")
+        if seed == 1_000_003 and os.path.exists(self.interrupt):
+            os.unlink(self.interrupt)
+            os.kill(os.getpid(), signal.SIGINT)
         return self.shown, {}
 
     def step(self, action):
@@ -199,6 +208,24 @@ def test_a_ring_that_fails_costs_only_its_own_column(
     assert (found.metrics["accuracy"], list(found.rings)) == (0.25, ["rules"])
     row = ring_rows_of(folder / "broken-eval")[0]
     assert [bool(cell) for cell in row.cells] == [True, False, True]
+
+
+def test_an_interrupted_ring_keeps_what_was_played_before(folder: Path) -> None:
+    marker, run = folder / "interrupt", folder / "stopped"
+    overrides = [f"eval.rings.rules.interrupt={marker}", "run.name=stopped", "train.steps=0"]
+    marker.touch()
+    with pytest.raises(KeyboardInterrupt):
+        agentrl.train(replace(job(folder, *overrides), warm_start=None))
+    kept = json.loads((run / "state.json").read_text())["results"]["random"]
+    assert (kept["episodes"], list(kept["rings"])) == (6, ["levels"])
+    agentrl.train(run / "config.yaml", resume=run)
+    summary = json.loads((run / "summary.json").read_text())
+    for result in (summary["random"], summary["before"]["greedy"], summary["after"]["sampled"]):
+        assert list(result["rings"]) == ["levels", "rules"]
+    labels = Counter(one.label for one in replay.open(run).episodes())
+    assert (labels["random"], labels["random-unseen-levels"]) == (6, 4)
+    reported = [line for line in read_metrics(run) if "random/accuracy" in line]
+    assert len(reported) == 1
 
 
 def test_a_ring_whose_first_prompt_is_too_long_is_named_before_any_work(folder: Path) -> None:
