@@ -137,15 +137,18 @@ class ResultTable:
         return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
 
 
+_OMITTED = ("seconds", "engine_check", "rings")
+"""Keys that are no player's results. Those of rings have a table of their own."""
+
+
 def flatten_results(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return the results of several players as rows of numbers, omitting all other values.
 
-    `{"before": {"greedy": {...}}}` becomes `{"before greedy": {...}}`. The results of an
-    evaluation's rings are omitted, because they have a table of their own.
+    `{"before": {"greedy": {...}}}` becomes `{"before greedy": {...}}`.
     """
     rows: dict[str, dict[str, float]] = {}
     for name, value in results.items():
-        if not isinstance(value, Mapping) or name in ("seconds", "rings"):
+        if not isinstance(value, Mapping) or name in _OMITTED:
             continue
         numbers = {k: v for k, v in value.items() if isinstance(v, int | float)}
         if numbers:

@@ -49,7 +49,7 @@ def chat(
         with _waiting(model, target.plan.settings.rollout.engine, served=target.policy.is_served):
             started = opened.enter_context(ModelThread(target, greedy=greedy))
         if started.engine_check is not None:
-            _say(started.engine_check)
+            _say(str(started.engine_check))
         if browser:
             _chat_in_browser(started, ChatHistory(system), model, port)
         else:

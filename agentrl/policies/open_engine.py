@@ -1,5 +1,6 @@
 """Open and check the engine that a configuration selects."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from agentrl import extras
@@ -29,12 +30,35 @@ def check_engine_for(
     """
     if gpus is None:
         return
-    why = engine_class(rollout).why_not_train(folder, family_of(folder, model.adapter), gpus)
-    if why is not None:
-        raise ConfigError(
-            f"rollout.engine={rollout.engine} cannot be used to train {model.path} because {why}; "
-            "set rollout.engine=hf"
-        )
+    family = family_of(folder, model.adapter)
+    why = engine_class(rollout).why_not_train(folder, family, gpus)
+    if why is None:
+        return
+    others = [
+        name
+        for name in other_engines(rollout)
+        if _named(rollout, name).why_not_train(folder, family, gpus) is None
+    ]
+    remedy = f"set rollout.engine={' or '.join(others)}" if others else "choose another model"
+    raise ConfigError(
+        f"rollout.engine={rollout.engine} cannot be used to train {model.path} because {why}; "
+        f"{remedy}"
+    )
+
+
+def other_engines(rollout: RolloutConfig) -> list[str]:
+    """Return the other engines of agentrl that can train and whose packages are installed."""
+    names = (one.name for one in ENGINE.extensions() if one.origin == "agentrl")
+    others = [name for name in names if ENGINE.target(name) != ENGINE.target(rollout.engine)]
+    return [name for name in others if _can_train_here(_named(rollout, name), rollout)]
+
+
+def _named(rollout: RolloutConfig, engine: str) -> type[Engine]:
+    return engine_class(replace(rollout, engine=engine))
+
+
+def _can_train_here(engine: type[Engine], rollout: RolloutConfig) -> bool:
+    return engine.capabilities.trains and not engine.missing_packages(rollout)
 
 
 def check_packages(rollout: RolloutConfig) -> None:

@@ -11,18 +11,17 @@ import pytest
 import agentrl
 from agentrl import cli, replay
 from agentrl.cluster.machine_resources import Space
-from agentrl.config import EngineCheckConfig, ModelConfig, RolloutConfig
+from agentrl.config import Config, EngineCheckConfig, ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError, EngineMismatch
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import EngineSettings
 from agentrl.policies.engines.hf_engine import HFEngine
+from agentrl.policies.reference_model import ReferenceModel
 from agentrl.replay.touch_positions import touch_of_action
-from agentrl.training.engine_check import (
-    ComparedPrompt,
-    ReferenceCopy,
-    chat_prompts,
-    compare_engine,
-)
+from agentrl.training.engine_check.compared_prompts import ComparedPrompt, chat_prompts
+from agentrl.training.engine_check.engine_comparison import compare_engine
+from agentrl.training.engine_check.greedy_taps import reply_sequence
+from agentrl.training.engine_check.reference_copy import ReferenceCopy
 from agentrl.training.inference.background_model import ModelThread
 from agentrl.training.inference.inference_model import open_chat_target
 from agentrl.types import Reply, TokenPredictions
@@ -94,6 +93,23 @@ def test_damaged_image_positions_are_refused_with_the_versions(tiny_vlm, kind):
         compare(kind, tiny_vlm)
     for name, version in (("transformers", transformers.__version__), ("torch", torch.__version__)):
         assert f"{name} {version}" in str(caught.value)
+
+
+def test_the_learner_predicts_in_a_single_pass(make_learner, tiny_vlm):
+    learner, encoder = make_learner(Config()), ChatEncoder(tiny_vlm)
+    prompts = chat_prompts(encoder, RolloutConfig())
+    reply = Reply(token_ids=(40, 41, 42), logprobs=(-1.0,) * 3, version=0)
+    sequences = [reply_sequence(one.prompt, reply, n) for n, one in enumerate(prompts)]
+    passes = []
+    hook = learner._policy.module.register_forward_hook(lambda *_: passes.append(1))
+    found = learner.predict_tokens(sequences)
+    hook.remove()
+    assert len(passes) == 1
+    model = ReferenceModel(tiny_vlm, encoder)
+    for one, own in zip(prompts, found, strict=True):
+        expected = model.predict(one.prompt, reply.token_ids)
+        assert own.logprobs == pytest.approx(expected.logprobs, abs=1e-5)
+        assert own.most_probable == expected.most_probable
 
 
 @pytest.mark.parametrize(
@@ -171,7 +187,8 @@ def test_the_engine_replies_greedily_only_where_it_may_tap(tiny_vlm):
     with pytest.raises(EngineMismatch) as caught:
         run(None)
     assert "engine_kwargs" not in str(caught.value)
-    with pytest.raises(EngineMismatch, match=r"fp8.*, or use another engine"):
+    assert "rollout.engine=vllm" in str(caught.value)  # the engine that disagrees is hf
+    with pytest.raises(EngineMismatch, match=r"fp8.*, or set rollout.engine=hf\."):
         run(None, engine="vllm", engine_kwargs={"quantization": "fp8"})
 
 
@@ -182,7 +199,7 @@ def is_wanted(folder, enabled=None, dtype="float32"):
 
 
 def test_only_models_that_are_small_in_memory_are_copied_by_default(tiny_vlm, monkeypatch):
-    limits = "agentrl.training.engine_check."
+    limits = "agentrl.training.engine_check.reference_copy."
     settings = (None, True, False)
     assert [is_wanted(tiny_vlm, one) for one in settings] == [True, True, False]
     # Its file has float32.
@@ -208,10 +225,10 @@ def test_quantized_models_are_not_compared(tiny_vlm, tmp_path, caplog):
         is_wanted(folder, True)
 
 
-@pytest.mark.parametrize("command", ["train", "eval"])
+@pytest.mark.parametrize("command", [["train"], ["eval"]])
 def test_a_job_whose_engine_is_damaged_stops_before_its_first_episode(tmp_path, capsys, command):
     settings = [*SHORT, *HERE, f"run.dir={tmp_path}", "run.name=it"]
-    assert cli.run([command, str(EXAMPLE), *settings, FLAT]) == 1
+    assert cli.run([*command, str(EXAMPLE), *settings, FLAT]) == 1
     error = capsys.readouterr().err
     assert "EngineMismatch: rollout.engine=" in error
     assert "rollout.engine_check.enabled=false" in error
@@ -227,7 +244,8 @@ def test_evaluations_report_and_record_the_comparison(tmp_path, capsys):
     assert found.episodes == 2
     assert "transformers agree: the log-probabilities of" in capsys.readouterr().err
     recorded = json.loads((found.run / "summary.json").read_text())["engine_check"]
-    assert recorded.startswith("engine (hf) and transformers agree")
+    assert (recorded["engine"], recorded["prompts"], recorded["tap_distance"]) == ("hf", 4, None)
+    assert 0 <= recorded["logprob_mean"] <= recorded["logprob_max"] < recorded["logprob_bound"]
 
 
 def test_infer_and_chat_refuse_it_too(tiny_vlm, tmp_path):
@@ -236,7 +254,7 @@ def test_infer_and_chat_refuse_it_too(tiny_vlm, tmp_path):
     data, out = str(write_jsonl(tmp_path / "rows.jsonl", rows)), tmp_path / "out.jsonl"
     settings = [*HERE, "model.image_size=[112, 112]"]
     found = agentrl.infer(tiny_vlm, data, out, overrides=[*settings, "rollout.engine=hf"])
-    assert "16 tokens of 2 prompts" in found.engine_check
+    assert "16 tokens of 2 prompts" in str(found.engine_check)
     out.unlink()
     with pytest.raises(EngineMismatch, match="of 2 prompts"):
         agentrl.infer(tiny_vlm, data, out, overrides=[*settings, FLAT])

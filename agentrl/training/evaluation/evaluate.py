@@ -25,10 +25,13 @@ from agentrl.runs.job_failure import recorded_failure
 from agentrl.runs.rings import ring_label
 from agentrl.runs.run_folder import RunFolder
 from agentrl.runs.run_start_records import record_start
-from agentrl.training import engine_check, env_seeds
+from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
 from agentrl.training.command_target import open_target
+from agentrl.training.engine_check.compared_prompts import opening_prompts
+from agentrl.training.engine_check.engine_comparison import EngineComparison
+from agentrl.training.engine_check.reference_copy import ReferenceCopy
 from agentrl.training.evaluation.held_out_evaluation import (
     Evaluation,
     play_held_out,
@@ -205,9 +208,9 @@ class _SharedRollouts:
         self._policy, self._scratch = policy, scratch
         self._model: Path | None = None
         self._opened: Rollouts | None = None
-        self._copy: engine_check.ReferenceCopy | None = None
+        self._copy: ReferenceCopy | None = None
         """The model in transformers, until the engine has been compared with it."""
-        self.engine_check: str | None = None
+        self.engine_check: EngineComparison | None = None
         """Result of the engine's comparison with transformers; None without one."""
 
     async def open(self, plan: RolloutPlan, folder: Path) -> Rollouts:
@@ -225,9 +228,7 @@ class _SharedRollouts:
             self._model = self._policy.model_folder(plan, self._scratch)
             if self._model is not None:
                 settings = plan.settings
-                self._copy = engine_check.ReferenceCopy(
-                    self._model, settings.model, settings.rollout
-                )
+                self._copy = ReferenceCopy(self._model, settings.model, settings.rollout)
         if self._model is not None:  # its tokenizer determines which prompts are too long
             plan = skip_long_prompts(plan, self._model)
         if self._opened is None:
@@ -248,7 +249,7 @@ class _SharedRollouts:
             return
         if await asyncio.to_thread(copy.is_wanted):
             display.stage("engine check")
-            prompts = await engine_check.opening_prompts(
+            prompts = await opening_prompts(
                 self._opened,
                 job.plan,
                 copy.encoder,
@@ -257,9 +258,8 @@ class _SharedRollouts:
                 mixture=[*job.mixture()],
                 step=self._policy.trained_steps,
             )
-            found = await copy.compare(prompts, self._opened.engines.generate)
-            self.engine_check = str(found)
-            display.note(self.engine_check)
+            self.engine_check = await copy.compare(prompts, self._opened.engines.generate)
+            display.note(str(self.engine_check))
 
     async def close(self) -> None:
         """Close everything; may be called twice."""
@@ -287,7 +287,7 @@ async def _play_and_record(rollouts: _SharedRollouts, job: EvaluationJob) -> Eva
 
     def write(found: Evaluation) -> None:
         checked = rollouts.engine_check
-        engine = {} if checked is None else {"engine_check": checked}
+        engine = {} if checked is None else {"engine_check": checked.record()}
         audit = {"audit": found.audit} if found.audit else {}
         folder.write_summary({**summary, **engine, **found.summary(), **audit})
 

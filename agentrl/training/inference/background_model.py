@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from agentrl.policies.model_policy import turn_seed
+from agentrl.training.engine_check.engine_comparison import EngineComparison
 from agentrl.training.inference.inference_model import (
     GeneratedReply,
     InferenceModel,
@@ -77,7 +78,7 @@ class ModelThread:
         self._thread.join(_CLOSE_S)
 
     @property
-    def engine_check(self) -> str | None:
+    def engine_check(self) -> EngineComparison | None:
         """Result of the engine's comparison with transformers; None without one."""
         return self._opened.result()[0].engine_check
 

@@ -24,6 +24,7 @@ from agentrl.errors import (
 from agentrl.files import StrPath, atomic_replace, remove_partial_files, sync
 from agentrl.policies.model_policy import turn_seed
 from agentrl.text.formatting import encodable, one_line
+from agentrl.training.engine_check.engine_comparison import EngineComparison
 from agentrl.training.inference.inference_model import (
     InferenceModel,
     InferenceTarget,
@@ -121,7 +122,7 @@ class InferenceProgress:
     """Number of reply tokens, not counting replies of unknown length."""
     seconds: float = 0.0
     """Seconds since the engines started."""
-    engine_check: str | None = None
+    engine_check: EngineComparison | None = None
     """Result of the engine's comparison with transformers; None without one."""
 
 
@@ -141,7 +142,7 @@ class InferenceResult:
     """Number of tokens of all replies, not counting replies of unknown length."""
     seconds: float
     """Duration of this run in seconds, after its engines had started."""
-    engine_check: str | None = None
+    engine_check: EngineComparison | None = None
     """Result of the engine's comparison with transformers; None without one."""
 
 

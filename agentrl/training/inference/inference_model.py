@@ -22,7 +22,9 @@ from agentrl.rollout.rollout_plan import RolloutPlan
 from agentrl.rollout.workers.open_rollouts import open_engines
 from agentrl.training.chosen_policy import ChosenPolicy, choose_policy
 from agentrl.training.command_target import open_model_target
-from agentrl.training.engine_check import ComparedPrompt, ReferenceCopy, chat_prompts
+from agentrl.training.engine_check.compared_prompts import ComparedPrompt, chat_prompts
+from agentrl.training.engine_check.engine_comparison import EngineComparison
+from agentrl.training.engine_check.reference_copy import ReferenceCopy
 from agentrl.training.plan.job_plan import check_inference
 from agentrl.types import Message, Prompt, Reply
 
@@ -130,7 +132,7 @@ class InferenceModel(ABC):
         self, rollout: RolloutConfig, encoder: ChatEncoder | None, num_engines: int = 1
     ) -> None:
         self.rollout, self._encoder, self.num_engines = rollout, encoder, num_engines
-        self.engine_check: str | None = None
+        self.engine_check: EngineComparison | None = None
         """Result of the engine's comparison with transformers; None without one."""
 
     @abstractmethod
@@ -213,8 +215,7 @@ class LocalModel(InferenceModel):
         if prompts is not None:
             chosen = [ComparedPrompt(prompt=prompt) for prompt in prompts]
         if chosen:
-            found = await self._reference.compare(chosen, self._sample)
-            self.engine_check = str(found)
+            self.engine_check = await self._reference.compare(chosen, self._sample)
 
     def encode(self, system: str, messages: Sequence[Message]) -> Prompt:
         """See the base class."""

@@ -148,14 +148,15 @@ class Learner:
             sequences: as in `score_tokens`.
         """
 
-        def most_probable(batch: Batch) -> tuple[Tensor, None]:
+        def forward(batch: Batch) -> tuple[Tensor, None]:
             scores = self._policy.forward_only(batch, self._settings.rollout.temperature)
-            return scores.most_probable.float(), None  # exact below 2^24
+            # Ids are exact in float32 below 2^24.
+            return torch.stack([scores.logprobs, scores.most_probable.float()]), None
 
-        predicted = self._batcher.score(most_probable, sequences)[0]
+        (logprobs, most_probable), _ = self._batcher.score_rows(forward, sequences, 2)
         return [
             TokenPredictions(logprobs=own, most_probable=tuple(map(int, tokens)))
-            for own, tokens in zip(self._logprobs(self._policy, sequences), predicted, strict=True)
+            for own, tokens in zip(logprobs, most_probable, strict=True)
         ]
 
     def _logprobs(

@@ -147,22 +147,41 @@ class MicroBatcher:
         Returns:
             [S][n] numbers of the tokens, and [S] numbers of the sequences.
         """
+
+        def one_row(batch: Batch) -> tuple[Tensor, Tensor | None]:
+            per_token, per_sequence = forward(batch)
+            return per_token.unsqueeze(0), per_sequence
+
+        (numbers,), totals = self.score_rows(one_row, sequences, 1)
+        return numbers, totals
+
+    def score_rows(
+        self,
+        forward: Callable[[Batch], tuple[Tensor, Tensor | None]],
+        sequences: Sequence[TokenSequence],
+        count: int,
+    ) -> tuple[list[list[tuple[float, ...]]], list[float]]:
+        """Compute `count` numbers per sampled token, [count, N] in a batch; see `score`.
+
+        Returns:
+            [count][S][n] numbers of the tokens, and [S] numbers of the sequences.
+        """
         device = self.rank.device
         counts = [sequence.num_sampled for sequence in sequences]
         offsets = torch.tensor([0, *counts]).cumsum(0).tolist()
-        tokens = torch.zeros(offsets[-1], device=device)
+        tokens = torch.zeros(count, offsets[-1], device=device)
         totals = torch.zeros(len(sequences), device=device)
         for micro in self.shard(with_loss_weights(sequences, "token_sum")):
             per_token, per_sequence = forward(micro.batch)
             # Ranks that share rows have the same numbers, so only one of them adds its own.
             at = torch.cat([torch.arange(offsets[i], offsets[i + 1]) for i in micro.indices])
-            tokens[at.to(device)] += per_token * micro.counts_in_metrics
+            tokens[:, at.to(device)] += per_token * micro.counts_in_metrics
             if per_sequence is not None:
                 index = torch.tensor(micro.indices, device=device)
                 totals[index] += per_sequence * micro.counts_in_metrics
         values = self.rank.sum(tokens).tolist()
         return (
-            [tuple(values[begin:end]) for begin, end in pairwise(offsets)],
+            [[tuple(row[begin:end]) for begin, end in pairwise(offsets)] for row in values],
             self.rank.sum(totals).tolist(),
         )
 

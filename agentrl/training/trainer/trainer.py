@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.run_folder import SAVING, RunFolder
-from agentrl.training import engine_check, env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter
 from agentrl.training.demonstrations import warm_start_cache
@@ -33,10 +32,10 @@ from agentrl.training.plan.trial_episodes import is_playable_here, play_opening
 from agentrl.training.privileged_teacher import PrivilegedTeacher
 from agentrl.training.sampling.task_sampler import load_sampler
 from agentrl.training.stop_signals import Stopping
+from agentrl.training.trainer.learner_comparison import compare_with_learner
 from agentrl.training.trainer.run_evaluations import RunEvaluations
 from agentrl.training.trainer.step_rollouts import RolloutPrefetcher, StepCollector, StepEpisodes
 from agentrl.training.trainer.training_samples import StepSamples, build_training_samples
-from agentrl.types import TokenPredictions, TokenSequence
 from agentrl.weight_sync.publisher import Publisher
 
 log = logging.getLogger(__name__)
@@ -162,46 +161,13 @@ class Trainer:
             await self._publisher.publish(self.state.step)
         if self._settings.rollout.engine_check.enabled is not False:
             with self._progress.stage("engine check"):
-                await self._check_engine()
-
-    async def _check_engine(self) -> None:
-        """Compare the engines with the learner, which has the same weights.
-
-        Raises:
-            EngineMismatch: they disagree.
-        """
-        settings, step = self._settings, self.state.step
-        has_room = False
-
-        async def predict(sequences: Sequence[TokenSequence]) -> list[TokenPredictions]:
-            nonlocal has_room
-            if not has_room:
-                await self._publisher.make_room()
-                has_room = True
-            return await asyncio.to_thread(self._learner.predict_tokens, sequences)
-
-        encoder = await asyncio.to_thread(open_encoder, settings.model, self._start)
-        prompts = await engine_check.opening_prompts(
-            self._rollouts,
-            self._plan.play,
-            encoder,
-            env_seeds.evaluation_seeds(settings.eval, settings.eval.episodes),
-            mixture=[*self._plan.weights],
-            step=step,
-        )
-        found = await engine_check.compare_engine(
-            prompts,
-            encoder,
-            self._rollouts.engines.generate,
-            predict,
-            rollout=settings.rollout,
-            dtype=settings.model.dtype,
-        )
-        if self._publisher.sleeps:
-            await self._publisher.publish(step)
-        self._reporter.log(step, found.metrics())
-        self._reporter.note(str(found))
-        self.state.results["engine_check"] = str(found)
+                found = await compare_with_learner(
+                    self._plan, self._start, self._rollouts, self._learner, self._publisher,
+                    self.state.step,
+                )  # fmt: skip
+            self._reporter.log(self.state.step, found.metrics())
+            self._reporter.note(str(found))
+            self.state.results["engine_check"] = found.record()
 
     async def step(self, step: int) -> None:
         """Play, score, compute advantages, update, publish; then evaluate, save, prune if due."""

@@ -19,7 +19,8 @@ from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.vllm_engine import VLLMEngine
 from agentrl.policies.models import load_model
-from agentrl.training.engine_check import ComparedPrompt, ReferenceCopy
+from agentrl.training.engine_check.compared_prompts import ComparedPrompt
+from agentrl.training.engine_check.reference_copy import ReferenceCopy
 from agentrl.types import Message, Prompt, Reply
 from agentrl.weight_sync import safetensors_files
 from tests.policies import families

@@ -670,7 +670,9 @@ def test_headline_selects_the_main_metrics() -> None:
     assert headline({"train/accuracy": 0.5}) == [("accuracy", "0.5")]
     both = {"train/accuracy": 0.5, "train/success": 1.0}
     assert headline(both) == [("success", "1"), ("accuracy", "0.5")]
-    assert flatten_results({"steps": 3, "a": {"b": {"c": 1.0}, "d": 2}}) == {
+    assert flatten_results(
+        {"steps": 3, "engine_check": {"tokens": 8}, "a": {"b": {"c": 1.0}, "d": 2}}
+    ) == {
         "a": {"d": 2},
         "a b": {"c": 1.0},
     }
