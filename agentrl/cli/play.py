@@ -151,6 +151,9 @@ def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Play
         if asks:
             show_error("Type an action; an empty line ends the episode.")
 
+    def show_note(note: str) -> None:
+        console.print(escape(printable(note)), style="dim")
+
     def show_message(message: "Message") -> None:
         for image in message.all_images if width and console.color_system else ():
             console.print(draw_image(image, min(width, console.width)))
@@ -175,6 +178,7 @@ def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Play
     return PlayInterface(
         show_instructions=show_instructions,
         show_error=show_error,
+        show_note=show_note,
         show_message=show_message,
         show_turn=show_turn,
         read_input=read_input,

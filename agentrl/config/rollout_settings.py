@@ -111,14 +111,14 @@ class EndpointConfig:
 class EngineCheckConfig:
     """A comparison of the engine with transformers, before the model first plays or replies.
 
-    `agentrl train`, `eval`, `infer` and `chat` stop if the two disagree. During training,
+    `agentrl train`, `eval`, `play`, `infer` and `chat` stop if the two disagree. During training,
     `train.compare_engine` compares the engine with the learner in every step.
     """
 
     enabled: bool | None = None
     """Whether to compare. By default, training always compares: the learner is the reference.
-    `eval`, `infer` and `chat` load a second copy of the model into CPU memory, so they compare only
-    models of at most 8 GB in `model.dtype` that fit. Outside training, quantized models cannot be
+    The other commands load a second copy of the model into CPU memory, so they compare only models
+    of at most 8 GB in `model.dtype` that fit. Outside training, quantized models cannot be
     compared, nor can a server's model (`rollout.engine=remote`)."""
     prompts: PositiveInt = 4
     """Number of prompts to compare, at least: the first prompts of the job."""

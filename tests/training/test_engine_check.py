@@ -225,7 +225,7 @@ def test_quantized_models_are_not_compared(tiny_vlm, tmp_path, caplog):
         is_wanted(folder, True)
 
 
-@pytest.mark.parametrize("command", [["train"], ["eval"]])
+@pytest.mark.parametrize("command", [["train"], ["eval"], ["play", "--policy", "model"]])
 def test_a_job_whose_engine_is_damaged_stops_before_its_first_episode(tmp_path, capsys, command):
     settings = [*SHORT, *HERE, f"run.dir={tmp_path}", "run.name=it"]
     assert cli.run([*command, str(EXAMPLE), *settings, FLAT]) == 1

@@ -31,6 +31,8 @@ from agentrl.runs.run_start_records import record_start
 from agentrl.text.name_suggestions import did_you_mean
 from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
 from agentrl.training.command_target import Target, is_configuration, open_target
+from agentrl.training.engine_check.compared_prompts import opening_prompts
+from agentrl.training.engine_check.reference_copy import ReferenceCopy
 from agentrl.training.evaluation.human_policy import (
     HumanPolicy,
     NothingPlayed,
@@ -62,6 +64,8 @@ class PlayInterface:
     """Called with each turn when it ends."""
     read_input: Callable[[], str | None]
     """Returns a person's input, or None to stop. May raise `UndoRequested`."""
+    show_note: Callable[[str], None] = lambda note: None
+    """Called with the result of the engine's comparison with transformers."""
     show_inputs: Callable[[Mapping[str, str]], None] = lambda inputs: None
     """Called with all inputs other than typing; see `human_input_parser.available_inputs`."""
     begin_game: Callable[["GameStart"], None] = lambda game: None
@@ -140,9 +144,10 @@ def play(
     record_start(folder.path)
     begun(folder.path)
     with folder.removed_if_empty(), TemporaryDirectory(prefix="agentrl-") as scratch:
-        model = chosen.model_folder(plan, Path(scratch))
+        model, settings = chosen.model_folder(plan, Path(scratch)), plan.settings
+        copy = None if model is None else ReferenceCopy(model, settings.model, settings.rollout)
         rollouts = RolloutWorker(plan, model, folder.path, version=chosen.trained_steps)
-        games = _Games(rollouts, plan, interface, policy, label, greedy=greedy)
+        games = _Games(rollouts, plan, interface, policy, label, greedy=greedy, copy=copy)
         scored = event_loop.run(games.run(seed))
     return scored, folder.path
 
@@ -210,8 +215,11 @@ class _Games:
         label: str,
         *,
         greedy: bool,
+        copy: ReferenceCopy | None,
     ) -> None:
-        self._rollouts, self._interface = rollouts, interface
+        self._rollouts, self._interface, self._plan = rollouts, interface, plan
+        self._copy = copy
+        """The model in transformers; None if no model on this machine plays."""
         self._env, self._evaluation = plan.tasks[""].train, plan.tasks[""].eval
         self._policy, self._label, self._greedy = policy, label, greedy
         self._is_human = policy == HUMAN
@@ -269,6 +277,7 @@ class _Games:
                 if spec is not None and spec.nondeterministic:
                     interface.disable_undo(f"{env.id} is registered as nondeterministic")
             await self._rollouts.start()
+            await self._check_engine(seed)
             await self._play_all(seed)
         finally:
             self._worker.close()
@@ -276,6 +285,27 @@ class _Games:
         if self._last is None:
             raise self._error or NothingPlayed
         return self._last
+
+    async def _check_engine(self, seed: int) -> None:
+        """Compare the engine with transformers on the first turns, if configured.
+
+        Raises:
+            EngineMismatch: they disagree.
+        """
+        rollouts, copy = self._rollouts, self._copy
+        if copy is None:
+            return
+        await rollouts.engines.start()
+        if await asyncio.to_thread(copy.is_wanted):
+            prompts = await opening_prompts(
+                rollouts, self._plan, copy.encoder, [seed], split=self._split_of(seed)
+            )
+            found = await copy.compare(prompts, rollouts.engines.generate)
+            self._interface.show_note(str(found))
+
+    def _split_of(self, seed: int) -> Split:
+        """Return the split of a game; a held-out seed is an evaluation, even for a person."""
+        return "eval" if seed >= self._evaluation.first_seed else "demo"
 
     async def _play_all(self, seed: int) -> None:
         following: int | None = seed
@@ -300,11 +330,9 @@ class _Games:
             The person's replies.
         """
         abandoned: Episode | None = None
-        # Record a held-out seed as such, even if a person plays it.
-        split: Split = "eval" if seed >= self._evaluation.first_seed else "demo"
         while True:
             request = EpisodeRequest(
-                split=split, step=0, group=self._num_recorded, member=0, seed=seed,
+                split=self._split_of(seed), step=0, group=self._num_recorded, member=0, seed=seed,
                 label=self._label,
             )  # fmt: skip
             player = await self._open_player(request, undone)
