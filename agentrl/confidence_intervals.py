@@ -1,7 +1,7 @@
 """Estimates from few episodes: pass@k, and 95% confidence intervals of means and proportions."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -69,6 +69,42 @@ def estimate(values: Sequence[float], *, are_shares: bool = False) -> Estimate:
     if not are_shares or found.low is None or found.high is None:
         return found
     return replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
+
+
+def reported_estimate(mean: float, values: Sequence[float]) -> Estimate:
+    """Return a reported mean with the interval of its values, if their mean is the same.
+
+    It differs if the mean is weighted, as in a mixture, or if some values are missing.
+
+    Args:
+        mean: the reported mean, which may be rounded to three decimals.
+        values: independent values, such as one per seed; may be empty.
+    """
+    own = estimate(values) if values else None
+    if own is not None and math.isclose(own.mean, mean, abs_tol=1e-3):
+        return own
+    return Estimate(mean=mean, count=len(values))
+
+
+def with_interval(
+    found: Estimate | None,
+    number: Callable[[float], str] = "{:.3g}".format,
+    *,
+    signed: bool = False,
+) -> str:
+    """Format an estimate as `0.2 (0.1 to 0.3)`; empty without an estimate.
+
+    Args:
+        found: the estimate, if any.
+        number: formats the mean and the ends of the interval.
+        signed: whether a positive mean gets a sign, as a difference does.
+    """
+    if found is None:
+        return ""
+    mean = f"{'+' if signed and found.mean > 0 else ''}{number(found.mean)}"
+    if found.low is None or found.high is None:
+        return mean
+    return f"{mean} ({number(found.low)} to {number(found.high)})"
 
 
 def wilson_interval(successes: float, of: float) -> tuple[float, float]:

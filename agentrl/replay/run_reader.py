@@ -98,16 +98,15 @@ class Run:
         return f"Run({str(self.path)!r}{''.join(f', {part}' for part in self._result())})"
 
     def _repr_html_(self) -> str:
-        heading = ", ".join(
-            [str(self.path), *self._result(), f"{len(self._index.all()):,} episodes"]
-        )
+        episodes = self._index.all()
+        heading = ", ".join([str(self.path), *self._result(), f"{len(episodes):,} episodes"])
         curve = self.path / "curve.png"
         parts = [f"<p>{escape(heading)}</p>"]
         if curve.is_file():
             parts.append(picture_of(curve.read_bytes(), "png", width=_CURVE_WIDTH))
         if rows := flatten_results(self._folder.read_summary()):
             parts.append(ResultTable.of_metrics(rows).html())
-        if rings := ring_rows_of(self.path, self._index.all()):
+        if rings := ring_rows_of(self.path, episodes):
             parts.append(ring_table(rings).html())
         return "".join(parts)
 

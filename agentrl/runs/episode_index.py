@@ -114,6 +114,13 @@ class EpisodeIndex:
         return None
 
 
+def readable_episodes(run: Path) -> list[Summary]:
+    """Return a run's episodes; none if its index cannot be read."""
+    with suppress(ConfigError):
+        return EpisodeIndex(run).all()
+    return []
+
+
 class Removals:
     """Removed recordings by episode id.
 

@@ -1,16 +1,13 @@
 """The rings of an evaluation side by side: unseen seeds, unseen levels, unseen rules."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentrl.confidence_intervals import Estimate, estimate
+from agentrl.confidence_intervals import Estimate, reported_estimate, with_interval
 from agentrl.config import RINGS
-from agentrl.errors import ConfigError
-from agentrl.runs.episode_index import EpisodeIndex
+from agentrl.runs.episode_index import readable_episodes
 from agentrl.runs.episode_summary import Summary
 from agentrl.runs.file_reading import as_object, is_number
 from agentrl.runs.run_folder import RunFolder
@@ -55,8 +52,7 @@ class RingRow:
     @property
     def cells(self) -> list[str]:
         """The columns as text, in the order of `RING_COLUMNS`; empty for a ring not played."""
-        found = (self.estimates.get(ring) for ring in RING_COLUMNS)
-        return ["" if one is None else with_interval(one) for one in found]
+        return [with_interval(self.estimates.get(ring)) for ring in RING_COLUMNS]
 
 
 def ring_rows(
@@ -82,7 +78,8 @@ def ring_rows(
             if metric in means[ring]:
                 label = name if ring == SEEDS else ring_label(name, ring)
                 own = {} if by_seed is None else by_seed.get(label, {})
-                estimates[ring] = _estimate(means[ring][metric], own, metric)
+                values = [*values_by_seed(own, metric).values()]
+                estimates[ring] = reported_estimate(means[ring][metric], values)
         player = f"{end}, {decoding}" if end in ENDS else name
         rows.append(RingRow(player=printable(player), metric=metric, estimates=estimates))
     return rows
@@ -102,11 +99,8 @@ def ring_rows_of(run: Path, episodes: Iterable[Summary] | None = None) -> list[R
     if "policy" not in results:
         by_seed = {line["name"]: as_object(line.get("by_seed")) for line in files.evaluations()}
         return ring_rows(results, by_seed)
-    if episodes is None:
-        episodes = []
-        with suppress(ConfigError):
-            episodes = EpisodeIndex(run).all()
-    return ring_rows(results, _by_seed(str(results["policy"]), episodes))
+    known = readable_episodes(run) if episodes is None else episodes
+    return ring_rows(results, _by_seed(str(results["policy"]), known))
 
 
 def ring_table(rows: Sequence[RingRow]) -> ResultTable:
@@ -133,13 +127,6 @@ def ring_metrics(name: str, result: Any) -> Iterator[dict[str, float]]:
             }
 
 
-def with_interval(found: Estimate) -> str:
-    """Format an estimate as `0.2 (0.1 to 0.3)`."""
-    if found.low is None or found.high is None:
-        return f"{found.mean:.3g}"
-    return f"{found.mean:.3g} ({found.low:.3g} to {found.high:.3g})"
-
-
 def _evaluations(results: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the name and result of each evaluation: `random`, `before sampled`, ..."""
     if "policy" in results:
@@ -161,10 +148,3 @@ def _by_seed(policy: str, episodes: Iterable[Summary]) -> dict[str, dict[str, di
             label = policy if ring == SEEDS else ring_label(policy, ring)
             found.setdefault(label, {})[str(one.seed)] = {**one.metrics, "reward": one.reward}
     return found
-
-
-def _estimate(mean: float, by_seed: _BySeed, metric: str) -> Estimate:
-    values = [*values_by_seed(by_seed, metric).values()]
-    own = estimate(values) if values else None
-    is_same = own is not None and math.isclose(own.mean, mean, abs_tol=1e-3)
-    return own if own and is_same else Estimate(mean=mean, count=len(values))

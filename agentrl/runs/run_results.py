@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from agentrl.confidence_intervals import Estimate, estimate, student_estimate
+from agentrl.confidence_intervals import Estimate, estimate, reported_estimate, student_estimate
 from agentrl.runs.episode_summary import Summary
 from agentrl.runs.file_reading import as_object, is_number
 from agentrl.runs.run_folder import RunFolder
@@ -91,10 +91,7 @@ def result_of(
     for end, numbers in ends.items():
         values = played.get(metric) or [*values_by_seed(evaluated.get(end, {}), metric).values()]
         if metric in numbers:
-            mean = numbers[metric]
-            own = estimate(values) if values else None
-            is_same = own is not None and math.isclose(own.mean, mean, abs_tol=1e-3)
-            found[end] = own if own and is_same else Estimate(mean=mean, count=len(values))
+            found[end] = reported_estimate(numbers[metric], values)
     if "after" not in found and (latest := values_by_seed(evaluated.get("latest", {}), metric)):
         found["after"] = estimate([*latest.values()])
     return metric, found.get("before"), found.get("after")

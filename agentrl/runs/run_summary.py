@@ -2,15 +2,13 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentrl.confidence_intervals import Estimate
-from agentrl.errors import ConfigError
+from agentrl.confidence_intervals import Estimate, with_interval
 from agentrl.runs.annotations import read_tags
-from agentrl.runs.episode_index import EpisodeIndex
+from agentrl.runs.episode_index import readable_episodes
 from agentrl.runs.episode_summary import Summary
 from agentrl.runs.file_reading import as_integer, as_object, is_number
 from agentrl.runs.job_failure import JobFailure, read_failure
@@ -79,14 +77,10 @@ class RunSummary:
     @property
     def result(self) -> str:
         """The result, such as `accuracy 0.56 -> 0.98 (0.95 to 1.00)`; empty if not known yet."""
-        ends = [f"{one.mean:.3g}" for one in (self.before, self.after) if one is not None]
-        if self.metric is None or not ends:
+        if self.metric is None or (last := self.after or self.before) is None:
             return ""
-        last = self.after or self.before
-        within = ""
-        if last is not None and last.low is not None and last.high is not None:
-            within = f" ({last.low:.3g} to {last.high:.3g})"
-        return f"{self.metric} {' -> '.join(ends)}{within}"
+        first = f"{self.before.mean:.3g} -> " if self.before and self.after else ""
+        return f"{self.metric} {first}{with_interval(last)}"
 
     @property
     def headline(self) -> str:
@@ -138,9 +132,9 @@ def summarize(
     # Evaluations and games have no results of their own until they end, so use their episodes.
     played = list[Summary]()
     if plays:
-        with suppress(ConfigError):
-            known = EpisodeIndex(run).all() if episodes is None else episodes
-            played = [one for one in known if not one.outcome.void and ring_of(one.label) == SEEDS]
+        if episodes is None:
+            episodes = readable_episodes(run)
+        played = [one for one in episodes if not one.outcome.void and ring_of(one.label) == SEEDS]
     metric, before, after = result_of(results, evaluated_metrics(run), episode_metrics(played))
     rings = {one.player: one.estimates for one in ring_rows_of(run, episodes)}
     seconds = _seconds(summary.get("seconds", state.get("seconds")))

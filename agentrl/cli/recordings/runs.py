@@ -85,7 +85,7 @@ def print_runs(found: "Sequence[RunSummary]") -> None:
 
 
 def _row(one: "RunSummary", rings: "Sequence[str]") -> dict[str, str]:
-    from agentrl.runs.rings import with_interval
+    from agentrl.confidence_intervals import with_interval
     from agentrl.text.formatting import format_duration
 
     failed_with = None if one.failure is None else one.failure.type
@@ -96,10 +96,7 @@ def _row(one: "RunSummary", rings: "Sequence[str]") -> dict[str, str]:
         "seed": str(one.seed),
         "steps": str(one.step) if one.steps in (None, one.step) else f"{one.step}/{one.steps}",
         "result (95% interval)": one.result,
-        **{
-            f"unseen {ring}": with_interval(one.rings[ring]) if ring in one.rings else ""
-            for ring in rings
-        },
+        **{f"unseen {ring}": with_interval(one.rings.get(ring)) for ring in rings},
         "time": format_duration(one.seconds),
         "state": ": ".join(filter(None, (one.state, failed_with, one.stage))),
         "started": time.strftime("%Y-%m-%d %H:%M", time.localtime(one.started)),

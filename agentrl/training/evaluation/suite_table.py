@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentrl.confidence_intervals import Estimate
+from agentrl.confidence_intervals import Estimate, with_interval
 from agentrl.runs.rings import SEEDS
 from agentrl.text.formatting import printable
 from agentrl.text_tables import ResultTable
@@ -92,7 +92,7 @@ class _Layout:
 
     def row(self, one: TaskResult, name: str, metric: str, gain: Estimate | None) -> list[str]:
         named = [*[one.model] * self.several, *[metric] * self.metrics]
-        against = [with_interval(gain, signed=True)] if self.several else []
+        against = [with_interval(gain, number, signed=True)] if self.several else []
         rates = ["" if k not in one.pass_at else number(one.pass_at[k].mean) for k in self.ks]
         seeds = len(one.values)
         # With void samples, some seeds have fewer samples, so only the total is correct.
@@ -100,7 +100,7 @@ class _Layout:
         played = f"{seeds} x {one.samples}" if is_even and one.samples > 1 else str(one.episodes)
         # A void episode may have no first info, so its category is unknown.
         void = "" if name.startswith(PART) else str(one.void)
-        mean = with_interval(one.score)
+        mean = with_interval(one.score, number)
         if unscored := one.metrics.get("unscored"):
             mean += f", {unscored:.1%} unscored"
         return [name, *named, mean, *against, *rates, played, void]
@@ -134,13 +134,3 @@ def _footnotes(results: Sequence[TaskResult], ks: Sequence[int]) -> list[str]:
 def number(value: float) -> str:
     """Format a number with two decimals, or one decimal if it is large."""
     return f"{value:.2f}" if abs(value) < 100 else f"{value:,.1f}"
-
-
-def with_interval(found: Estimate | None, *, signed: bool = False) -> str:
-    """Format an estimate as `0.20 (0.10 to 0.30)`; empty without an estimate."""
-    if found is None:
-        return ""
-    sign = "+" if signed and found.mean > 0 else ""
-    if found.low is None or found.high is None:
-        return f"{sign}{number(found.mean)}"
-    return f"{sign}{number(found.mean)} ({number(found.low)} to {number(found.high)})"

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from agentrl import config as configuration
-from agentrl.confidence_intervals import Estimate
+from agentrl.confidence_intervals import Estimate, with_interval
 from agentrl.runs.run_folder import CONFIG_FILE
 from agentrl.text.formatting import format_duration
-from agentrl.training.evaluation.suite_table import with_interval
+from agentrl.training.evaluation.suite_table import number
 from agentrl.training.pipeline import stored_pipeline
 from agentrl.viewer.export.html_pages import render
 from agentrl.viewer.export.run_report import CANVAS, charts_of
@@ -74,7 +74,7 @@ def _text(mean: float | None, ends: Sequence[float] | None, *, signed: bool = Fa
     if mean is None:
         return ""
     low, high = ends or (None, None)
-    return with_interval(Estimate(mean=mean, count=0, low=low, high=high), signed=signed)
+    return with_interval(Estimate(mean=mean, count=0, low=low, high=high), number, signed=signed)
 
 
 def _differing(runs: Mapping[str, Path], folder: Path) -> list[tuple[str, list[str]]]:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentrl.confidence_intervals import with_interval
 from agentrl.training.evaluation.suite_results import TaskResult
-from agentrl.training.evaluation.suite_table import PART, number, suite_tables, with_interval
+from agentrl.training.evaluation.suite_table import PART, number, suite_tables
 from agentrl.viewer.export.html_pages import render
 
 _WIDTH, _LEFT, _RIGHT = 640, 230, 60
@@ -93,7 +94,7 @@ def _chart(metric: str, results: Sequence[TaskResult]) -> _BarChart:
                     low=across(left),
                     high=across(right),
                     value=number(mean),
-                    about=f"{task}, {one.model}: {with_interval(one.score)}",
+                    about=f"{task}, {one.model}: {with_interval(one.score, number)}",
                     color=models.index(one.model) % _COLORS + 1,
                 )
             )
