@@ -12,8 +12,6 @@ from agentrl import extras
 from agentrl.errors import ConfigError
 from agentrl.types import Image
 
-COLORS = ("normal", "inverted")
-"""The looks of the pictures; `normal` is that of gym-cards."""
 SIDE = 300
 """Width and height of every picture, in pixels."""
 SUITS = {"H": "♥", "S": "♠", "D": "♦", "C": "♣"}

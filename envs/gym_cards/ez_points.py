@@ -8,7 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from agentrl.envs.gym_cards.drawing import COLORS, RANKS, REGULAR, SIDE, SUITS, draw_points, font
+from agentrl.envs.gym_cards.drawing import RANKS, REGULAR, SIDE, SUITS, draw_points, font
+from agentrl.envs.picture_colors import check_colors, in_colors
 from agentrl.errors import InvalidArgument
 from agentrl.types import Image
 
@@ -53,8 +54,7 @@ class EZPoints(gymnasium.Env[Image, Any]):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's
 
     def __init__(self, colors: str = "normal", render_mode: str | None = None) -> None:
-        if colors not in COLORS:
-            raise InvalidArgument("colors", colors, f"one of {', '.join(COLORS)}")
+        check_colors(colors)
         if render_mode not in (None, "rgb_array"):
             raise InvalidArgument("render_mode", render_mode, "rgb_array or None")
         font(REGULAR, 20)
@@ -118,7 +118,7 @@ class EZPoints(gymnasium.Env[Image, Any]):
 
     def _observed(self) -> Image:
         picture = draw_points(self._cards, " ".join(self._formula))
-        return ~picture if self.colors == "inverted" else picture
+        return in_colors(picture, self.colors)
 
     def _info(self) -> dict[str, Any]:
         return {

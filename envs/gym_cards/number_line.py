@@ -6,7 +6,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from agentrl.envs.gym_cards.drawing import BOLD, COLORS, SIDE, draw_number_line, font
+from agentrl.envs.gym_cards.drawing import BOLD, SIDE, draw_number_line, font
+from agentrl.envs.picture_colors import check_colors, in_colors
 from agentrl.errors import InvalidArgument
 from agentrl.types import Image
 
@@ -43,8 +44,7 @@ class NumberLine(gymnasium.Env[Image, Any]):
         # With one move at most, start and target of the published rules may be equal.
         if not 2 <= max_position <= 9999:
             raise InvalidArgument("max_position", max_position, "from 2 to 9999")
-        if colors not in COLORS:
-            raise InvalidArgument("colors", colors, f"one of {', '.join(COLORS)}")
+        check_colors(colors)
         if render_mode not in (None, "rgb_array"):
             raise InvalidArgument("render_mode", render_mode, "rgb_array or None")
         font(BOLD, 36)
@@ -95,8 +95,8 @@ class NumberLine(gymnasium.Env[Image, Any]):
         return self._observed() if self.render_mode == "rgb_array" else None
 
     def _observed(self) -> Image:
-        picture = draw_number_line(self._target, self._current)
-        return ~picture if self.colors == "inverted" else picture.copy()
+        picture = draw_number_line(self._target, self._current).copy()  # cached
+        return in_colors(picture, self.colors)
 
     def _info(self) -> dict[str, Any]:
         return {

@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from agentrl.envs.picture_colors import check_colors, in_colors
 from agentrl.envs.sokoban.board import CHARACTERS, MOVES, Board
 from agentrl.envs.sokoban.drawing import draw
 from agentrl.envs.sokoban.level_sources import open_source
@@ -16,7 +17,6 @@ from agentrl.types import Image
 
 OBSERVATIONS = ("text", "image", "both")
 DEADLOCKS = ("off", "report", "end")
-COLORS = ("normal", "inverted")
 STEP, BOX_ON, BOX_OFF, SOLVED = -0.1, 1.0, -1.0, 10.0
 """The usual rewards, as in gym-sokoban."""
 
@@ -88,7 +88,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         render_mode: str | None = None,
     ) -> None:
         _check("observation", observation, OBSERVATIONS)
-        _check("colors", colors, COLORS)
+        check_colors(colors)
         _check("deadlock", deadlock, DEADLOCKS)
         _check("render_mode", render_mode, (None, *self.metadata["render_modes"]))
         for name, value, least in (("cell", cell, 4), ("max_steps", max_steps, 1)):
@@ -178,8 +178,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         return picture if self.observation == "image" else {"text": self._text, "image": picture}
 
     def _picture(self) -> Image:
-        picture = draw(self._board, self.cell)
-        return ~picture if self.colors == "inverted" else picture
+        return in_colors(draw(self._board, self.cell), self.colors)
 
     def _info(self) -> _Info:
         success, optimal = self._board.solved, self._level.optimal

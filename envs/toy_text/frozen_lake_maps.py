@@ -9,11 +9,11 @@ import numpy as np
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv, generate_random_map
 
 from agentrl import extras
+from agentrl.envs.picture_colors import check_colors, in_colors
 from agentrl.errors import ConfigError, InvalidArgument
 from agentrl.text.formatting import hash_fraction
 
 SPLITS = ("all", "train", "eval")
-COLORS = ("normal", "inverted")
 _MOST_DRAWS = 1000
 _DRAWN = ("window_surface", "clock", "ice_img", "ice_crack_imgs", "hole_img", "agent_img",
           "goal_flag_img", "letter_s_img", "letter_g_img")  # fmt: skip
@@ -68,8 +68,7 @@ class FrozenLakeMaps(FrozenLakeEnv):
         if len(reward_schedule) != 3:
             expected = "three rewards: of the goal, of a hole and of ice"
             raise InvalidArgument("reward_schedule", reward_schedule, expected)
-        if colors not in COLORS:
-            raise InvalidArgument("colors", colors, f"one of {', '.join(COLORS)}")
+        check_colors(colors)
         if render_mode not in (None, "ansi") and find_spec("pygame") is None:
             raise ConfigError(
                 f"the picture needs pygame, which is not installed; run: "
@@ -115,7 +114,7 @@ class FrozenLakeMaps(FrozenLakeEnv):
     def render(self) -> Any:
         """Return Gymnasium's picture or text, with inverted colors if `colors` says so."""
         shown = super().render()  # type: ignore[no-untyped-call]
-        return ~shown if self._colors == "inverted" and isinstance(shown, np.ndarray) else shown
+        return in_colors(shown, self._colors) if isinstance(shown, np.ndarray) else shown
 
     def _draw_map(self) -> list[str]:
         for _ in range(_MOST_DRAWS):

@@ -19,7 +19,7 @@ from agentrl.envs.android.number_game.layout import FIXED_LAYOUTS, RoundLayout
 from agentrl.envs.android.number_game.levels import LAMPS, NumberGameLevel, Round
 from agentrl.envs.android.phone_game import paint
 from agentrl.envs.android.phone_game.boxes import Box, to_screen
-from agentrl.envs.android.phone_game.level_settings import INVERTED
+from agentrl.envs.picture_colors import in_colors
 from agentrl.types import Image
 
 MOST_TICKS = 40
@@ -53,8 +53,8 @@ def read_screen(frame: Image, level: NumberGameLevel) -> _Facts:
         ValueError: `frame` is not an image.
     """
     check_frame(frame)
-    if level.colors == INVERTED:
-        frame = ~frame
+    # Inverting twice gives the normal colors.
+    frame = in_colors(frame, level.colors)
     facts = _board(frame)
     where, face = _find_places(frame, level)
     faces = [dominant_color(frame, _FACES, _strip(card)) for card in where.cards] if where else []

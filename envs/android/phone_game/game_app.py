@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 from agentrl.envs.android.phone_game.boxes import Box, SwipePath, swipe_along, tap_at
 from agentrl.envs.android.phone_game.game import PhoneGame
 from agentrl.envs.android.phone_game.level_settings import (
-    INVERTED,
     LevelSettings,
     PacedSettings,
 )
 from agentrl.envs.android.phone_game.rules import GameRules, TouchTarget
+from agentrl.envs.picture_colors import in_colors
 from agentrl.types import Image
 
 
@@ -91,8 +91,7 @@ class GameApp:
 
     def render(self, width: int, height: int) -> Image:
         """Draw the app's area, uint8[height, width, 3]."""
-        picture = self.game.draw(self.rules, width, height)
-        return ~picture if self.level.colors == INVERTED else picture
+        return in_colors(self.game.draw(self.rules, width, height), self.level.colors)
 
     def state(self) -> Mapping[str, Any]:
         """Return the true state as plain JSON values, with `touch_targets` as screen positions."""

@@ -5,9 +5,9 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
+from agentrl.envs.picture_colors import COLORS, NORMAL
 from agentrl.errors import InvalidArgument
 
-COLORS = (NORMAL, INVERTED) = ("normal", "inverted")
 _SWITCH = {"true": True, "1": True, "false": False, "0": False}
 _CHOICES, _DESCRIPTION = "choices", "description"
 
@@ -33,7 +33,7 @@ class LevelSettings:
         ValueError: a setting has an invalid value.
     """
 
-    colors: str = one_of("normal", COLORS, "normal or inverted")
+    colors: str = one_of(NORMAL, COLORS, "normal or inverted")
     """`inverted`: the game's area is drawn as by a phone's color inversion."""
 
     def __post_init__(self) -> None:

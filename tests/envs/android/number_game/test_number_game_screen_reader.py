@@ -20,7 +20,7 @@ from agentrl.envs.android.number_game.players import NumberGameExpert
 from agentrl.envs.android.number_game.screen_reader import read_screen
 from agentrl.envs.android.number_game.translator import NumberGameTranslator
 from agentrl.envs.android.number_game.truth_source import FactSource
-from agentrl.envs.android.phone_game.level_settings import COLORS
+from agentrl.envs.picture_colors import COLORS
 from agentrl.errors import ConfigError, EnvError
 from agentrl.types import Image
 from tests.envs.android.number_game.level_apps import LEVELS, SEEDS, launched, tap
