@@ -58,8 +58,8 @@ class EvalConfig:
         """The overrides of each ring that is played, by its name."""
         if self.rings is None:
             return {}
-        given = {"levels": self.rings.levels, "rules": self.rings.rules}
-        return {name: kwargs for name in RINGS if (kwargs := given[name])}
+        overrides = {"levels": self.rings.levels, "rules": self.rings.rules}
+        return {ring: kwargs for ring in RINGS if (kwargs := overrides[ring])}
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
