@@ -176,18 +176,15 @@ def check_privileged(plan: RolloutPlan, text: str) -> None:
     if is_on_hub(plan.settings.model):
         plan = replace(plan, settings=replace(plan.settings, model=ModelConfig()))
 
-    async def play(worker: RolloutWorker) -> list[Episode]:
-        try:
-            await worker.start()
+    async def play(folder: Path) -> list[Episode]:
+        async with _small_worker(plan, folder, 1) as worker:
             return await play_opening(worker, plan, "")
-        finally:
-            await worker.close()
 
     with TemporaryDirectory(prefix="agentrl-") as scratch:
         folder = tokenizer_folder(plan.settings.model, Path(scratch))
         encoder = open_encoder(plan.settings.model, folder)
         try:
-            episodes = event_loop.run(play(_small_worker(plan, folder, 1)))
+            episodes = event_loop.run(play(folder))
         except WorldError as error:
             log.warning("algorithm.privileged cannot be checked before the job starts: %s", error)
             return
