@@ -233,8 +233,7 @@ class Turn:
     prompt_ids: tuple[int, ...]
     """[P], the prompt's token ids."""
     reply_ids: tuple[int, ...]
-    """[R], the reply's token ids, as sampled; empty in a turn that a scripted player made
-    (`env.start`)."""
+    """[R], the reply's token ids, as sampled; empty if the player samples no tokens."""
     reply_logprobs: tuple[float, ...]
     """[R], log-probabilities of `reply_ids` under the sampling distribution."""
     reply_versions: tuple[int, ...]
@@ -270,6 +269,9 @@ class Turn:
     """The executed actions if `env.max_actions_per_reply` allows several; empty otherwise."""
     reply_truncated: bool = False
     """True if the reply was cut off at `rollout.max_new_tokens`."""
+    guide: str | None = None
+    """Name of the scripted player that made this turn in place of the model (`env.start`), which
+    sees it as context; None otherwise."""
 
     @property
     def actions(self) -> tuple[Any, ...]:
@@ -346,6 +348,11 @@ class Episode:
         if not self.outcome.void:
             return None
         return self.outcome.value if self.failure is None else self.failure.cause
+
+    @property
+    def num_guided(self) -> int:
+        """Number of turns at the start that a scripted player made (`env.start`)."""
+        return sum(turn.guide is not None for turn in self.turns)
 
     def messages(self) -> list[EpisodeMessage]:
         """Return the whole conversation, from the system message, if any, to the last reply.

@@ -1,6 +1,7 @@
 """A policy that begins its episodes with a scripted player's turns, as context."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,16 @@ class GuidedPolicy:
     Args:
         model: plays the rest; it sees the player's replies as its own, but with no sampled tokens.
         player: the guide.
+        name: the player's name.
         turns: number of turns that the player makes.
         seed: seed of the player's randomness, equal for episodes that begin with the same turns.
     """
 
-    def __init__(self, model: ModelPolicy, player: Player, turns: int, seed: Sequence[int]) -> None:
-        self.model, self.player, self.turns, self.seed = model, player, turns, seed
+    def __init__(
+        self, model: ModelPolicy, player: Player, name: str, turns: int, seed: Sequence[int]
+    ) -> None:
+        self.model, self.player, self.name = model, player, name
+        self.turns, self.seed = turns, seed
 
     def start_episode(self, instructions: str, seed: int) -> "GuidedSession":
         """Start an episode, with a seed for the model's sampling."""
@@ -35,7 +40,7 @@ class GuidedSession:
 
     def __init__(self, policy: GuidedPolicy, instructions: str, seed: int) -> None:
         self._model = policy.model.start_episode(instructions, seed)
-        self._player, self._left = policy.player, policy.turns
+        self._player, self._name, self._left = policy.player, policy.name, policy.turns
         self._rng = np.random.default_rng(policy.seed)
         # A hanging player must not block the others.
         self._worker = Worker("player")
@@ -48,7 +53,8 @@ class GuidedSession:
             return await self._model.answer(message, info, observation)
         self._left -= 1
         text = await self._worker.call(scripted_reply, self._player, observation, info, self._rng)
-        return self._model.insert(message, text)
+        answer = self._model.insert(message, text)
+        return None if answer is None else replace(answer, guide=self._name)
 
     def close(self) -> None:
         """End the episode and stop the player's thread."""

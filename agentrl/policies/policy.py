@@ -16,6 +16,8 @@ class Answer:
     text: str
     is_truncated: bool = False
     """True if the reply reached `rollout.max_new_tokens` before its end."""
+    guide: str | None = None
+    """Name of the scripted player that replied in place of the model."""
 
 
 def answer_without_tokens(text: str, images: tuple[Image, ...]) -> Answer:

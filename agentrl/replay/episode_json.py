@@ -68,6 +68,7 @@ def _turn_to_json(turn: Turn, before: tuple[int, ...]) -> dict[str, Any]:
         "timings": to_plain(turn.timings),
         **({"chunk": [_executed_to_json(one) for one in turn.chunk]} if turn.chunk else {}),
         **({"reply_truncated": True} if turn.reply_truncated else {}),
+        **({} if turn.guide is None else {"guide": turn.guide}),
     }
 
 
@@ -157,6 +158,7 @@ def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
         # Only recorded with `env.max_actions_per_reply` above 1.
         chunk=tuple(map(_executed_from_json, entry.get("chunk", ()))),
         reply_truncated=entry.get("reply_truncated", False),
+        guide=entry.get("guide"),
     )
 
 
@@ -188,7 +190,7 @@ _OF_TURN: Mapping[str, _Types] = {
     "frames": (list,), "parse_error": _TEXT_OR_NONE, "env_reward": _NUMBER,
     "state_key": _TEXT_OR_NONE, "info": (dict,), "timings": (dict,),
     "reply_top_ids": (list,), "reply_top_logprobs": (list,), "chunk": (list,),
-    "reply_truncated": (bool,),
+    "reply_truncated": (bool,), "guide": _TEXT,
 }  # fmt: skip
 _OF_EXECUTED: Mapping[str, _Types] = {
     "reward": _NUMBER, "info": (dict,), "shown": _TEXT, "frames": (list,),

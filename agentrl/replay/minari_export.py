@@ -19,6 +19,7 @@ from gymnasium import spaces
 from agentrl import extras
 from agentrl.errors import ConfigError
 from agentrl.replay.run_reader import RecordedEpisode, Run
+from agentrl.replay.tables_export import own_part
 from agentrl.runs.episode_summary import Filter
 from agentrl.text.formatting import encodable
 from agentrl.types import IMAGE, Image, Message, without_placeholders
@@ -36,7 +37,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class MinariEpisode:
-    """The contents of a T-turn episode for a Minari data set."""
+    """The contents of an episode for a Minari data set: the policy's T turns."""
 
     recorded: RecordedEpisode
     frames: tuple[str, ...]
@@ -154,7 +155,9 @@ def _buffers(
     from minari.data_collector import EpisodeBuffer
 
     for done, play in enumerate(plays, start=1):
-        turns, summary = play.recorded.episode.turns, play.recorded.summary
+        episode, summary = play.recorded.episode, play.recorded.summary
+        guided = episode.num_guided
+        turns = episode.turns[guided:]
         ended = [False] * (len(turns) - 1)
         observations: Any = list(play.texts)
         if size is not None:
@@ -162,10 +165,11 @@ def _buffers(
             both = isinstance(space, spaces.Dict)
             observations = {"image": images, "text": observations} if both else images
         yield EpisodeBuffer(
-            seed=summary.seed,
+            # No seed resets an environment to a state that a guide has reached.
+            seed=None if guided else summary.seed,
             observations=observations,
             actions=list(play.actions),
-            rewards=[float(reward) for reward in summary.rewards],
+            rewards=[float(reward) for reward in summary.rewards[guided:]],
             terminations=[*ended, summary.outcome.value == "terminated"],
             truncations=[*ended, summary.outcome.value == "truncated"],
             infos={
@@ -215,11 +219,12 @@ def _select_episodes(
 
 def _minari_episode(run: Run, recorded: RecordedEpisode, replies: bool) -> MinariEpisode | str:
     """Return the data to write for an episode, or the reason to skip it."""
-    turns, final = recorded.episode.turns, recorded.episode.final_frames
+    own, final = own_part(recorded.episode), recorded.episode.final_frames
+    if len(recorded.summary.rewards) != len(recorded.episode.turns):
+        return "without a score for each turn"
+    turns = own.turns
     if not turns:
         return "without a turn"
-    if len(recorded.summary.rewards) != len(turns):
-        return "without a score for each turn"
     if any(len(turn.frames) > 1 for turn in turns):
         raise ConfigError(
             f"{recorded.summary.id} has several images in one turn, but a Minari observation has "
@@ -233,8 +238,7 @@ def _minari_episode(run: Run, recorded: RecordedEpisode, replies: bool) -> Minar
         return "with several actions per reply (--replies uses the replies as actions)"
     if not replies and any(turn.action is None for turn in turns):
         return "with a reply that could not be parsed (--replies uses the replies as actions)"
-    preceding = recorded.episode.preceding
-    first = Message(role="user", text=turns[0].shown, preceding=preceding)
+    first = Message(role="user", text=turns[0].shown, preceding=own.preceding)
     texts = (
         first.transcript(),
         *(without_placeholders(turn.shown) for turn in turns[1:]),

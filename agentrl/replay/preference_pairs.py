@@ -147,6 +147,8 @@ def _whole(
             # The episodes start differently, or the environment is random.
             return None
         if one.reply != other.reply:
+            if one.guide or other.guide:  # what differs is not the policy's choice
+                return None
             break
         same += 1
     else:
@@ -171,6 +173,8 @@ def _at_states(members: Sequence[RecordedEpisode], history: History) -> Iterator
     for member in members:
         rewards = member.summary.rewards
         for number, turn in enumerate(member.episode.turns):
+            if turn.guide is not None:
+                continue
             if turn.state_key is not None and len(rewards) == len(member.episode.turns):
                 reached[turn.state_key].append((sum(rewards[number:]), member, number))
     for visits in reached.values():

@@ -39,6 +39,9 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows as plain dictionaries; `turns` and `conversations` skip void and lost episodes.
 
+    They begin where the policy does: turns that a scripted player made in its place (`env.start`)
+    are counted in `guided_turns`, and left out, as they are not the policy's to be trained on.
+
     Args:
         run: the recorded run.
         kind: `episodes`, one row per episode; `turns`, one row per turn, for offline
@@ -279,7 +282,10 @@ def _features(kind: str) -> "datasets.Features":
     from datasets import Features, Image, List, Value
 
     text, integer, real, boolean = map(Value, ("string", "int64", "float64", "bool"))
-    about = {"id": text, "split": text, "label": text, "step": integer, "seed": integer}
+    about = {
+        "id": text, "split": text, "label": text, "step": integer, "seed": integer,
+        "guided_turns": integer,
+    }  # fmt: skip
     images, messages = {"images": List(Image())}, List({"role": text, "content": text})
     if kind == "conversations":
         return Features(
@@ -326,9 +332,11 @@ def _turns(recorded: RecordedEpisode) -> Iterator[dict[str, Any]]:
     summary, episode = recorded.summary, recorded.episode
     last = len(episode.turns) - 1
     for number, turn in enumerate(episode.turns):
+        if turn.guide is not None:
+            continue
         preceding = [] if number else episode.preceding
         yield {
-            **_about(summary),
+            **_about(summary), "guided_turns": episode.num_guided,
             "turn": number + 1, "instructions": episode.instructions,
             "preceding": [{"role": one.role, "content": one.text} for one in preceding],
             "shown": turn.shown,
@@ -347,8 +355,9 @@ def _turns(recorded: RecordedEpisode) -> Iterator[dict[str, Any]]:
 
 def _conversations(recorded: RecordedEpisode, history: History) -> Iterator[dict[str, Any]]:
     """Yield the whole episode, or each turn's prompt and reply if prompts contain less."""
-    summary, episode = recorded.summary, recorded.episode
-    chats = [episode.messages()]
+    summary, episode = recorded.summary, own_part(recorded.episode)
+    # A trainer learns all replies of a conversation, so it must not have those of a guide.
+    chats = [episode.messages()] if episode.turns else []
     if history != History():
         chats = [
             [*prompt_of(episode, n, history), EpisodeMessage(role="assistant", text=turn.reply)]
@@ -356,9 +365,21 @@ def _conversations(recorded: RecordedEpisode, history: History) -> Iterator[dict
         ]
     for messages, frames in map(chat_of, chats):
         yield {
-            **_about(summary), "reward": summary.reward, "success": summary.success,
+            **_about(summary), "guided_turns": recorded.episode.num_guided,
+            "reward": summary.reward, "success": summary.success,
             "messages": messages, "frames": frames,
         }  # fmt: skip
+
+
+def own_part(episode: Episode) -> Episode:
+    """Return an episode from the policy's first turn on, as if it had started there."""
+    guided = episode.num_guided
+    if not guided:
+        return episode
+    # Images of earlier messages are among the frames of the first turn, which a guide made.
+    has_images = any(message.num_images for message in episode.preceding)
+    preceding = () if has_images else episode.preceding
+    return replace(episode, turns=episode.turns[guided:], preceding=preceding)
 
 
 def prompt_of(episode: Episode, last: int, history: History) -> list[EpisodeMessage]:

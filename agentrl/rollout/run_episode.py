@@ -291,4 +291,5 @@ def _turn(
         info=after.info,
         timings=timings,
         reply_truncated=answer.is_truncated,
+        guide=answer.guide,
     )

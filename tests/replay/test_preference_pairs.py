@@ -18,7 +18,7 @@ from tests.replay.episodes import episode, screen, turn
 WHOLE = History()
 
 
-def member(recorder, number, replies, rewards, *, seen=None, **changes):
+def member(recorder, number, replies, rewards, *, seen=None, guided=0, **changes):
     """Record an episode that shows one screen per turn, by default the same for all members."""
     screens = seen or [10 + n for n in range(len(replies))]
     turns = tuple(
@@ -27,6 +27,7 @@ def member(recorder, number, replies, rewards, *, seen=None, **changes):
             shown=f"<image>Round {n}.",
             reply=reply,
             state_key=str(shown),
+            guide="expert" if n < guided else None,
             info={"metrics": {"success": float(sum(rewards) > 0)}},
         )
         for n, (reply, shown) in enumerate(zip(replies, screens, strict=True))
@@ -70,6 +71,18 @@ def test_the_best_episode_is_paired_with_the_worst_from_where_they_differ(run, t
     frames = run.episode(row["chosen_id"]).episode.turns
     for shown, played in zip(read.images, frames, strict=True):
         assert (shown == run.frame(played.frames[0])).all()
+
+
+def test_a_guides_replies_are_neither_chosen_nor_rejected(tmp_path):
+    with Recorder(tmp_path / "run", config="c0ffee") as recorder:
+        group = {"group": "train-00001-g000"}
+        member(recorder, 0, ["up", "left"], [0, 1], guided=1, **group)
+        member(recorder, 1, ["down", "right"], [0, -1], guided=1, **group)
+    run = replay.open(tmp_path / "run")
+    (row,) = rows_of(run, tmp_path / "states.jsonl", by="state")
+    assert (texts(row["chosen"]), texts(row["rejected"])) == (["left"], ["right"])
+    with pytest.raises(ConfigError, match="no group has valid episodes"):
+        rows_of(run, tmp_path / "pairs.jsonl")
 
 
 def test_later_screens_are_images_of_the_answers(run, tmp_path):

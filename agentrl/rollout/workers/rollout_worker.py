@@ -225,10 +225,11 @@ class RolloutWorker:
             return policy
         env = self._plan.env(request.split, request.env)
         assert env.settings.start is not None, "otherwise it makes no turns"
+        name = env.settings.start.player
         if request.env not in self._guides:
-            name = env.settings.start.player
             self._guides[request.env] = load_player(env, name, self.engines.resize_of)
-        return GuidedPolicy(policy, self._guides[request.env], turns, self._start_seed(request))
+        guide, seed = self._guides[request.env], self._start_seed(request)
+        return GuidedPolicy(policy, guide, name, turns, seed)
 
     async def flush(self) -> None:
         """Wait until all recorded frames are on disk."""

@@ -67,7 +67,7 @@ def rerender_demonstrations(
             if writer is not None:
                 message, reply = writer.rewritten(message, turn)
             # A reply that is only used as context may be longer than the model's limit.
-            limit = max_new_tokens if _has_action(turn) else None
+            limit = max_new_tokens if _is_target(turn) else None
             answer = encode_as_sampled(conversation, encoder, message, reply, limit)
             turns.append(_with_answer(turn, answer))
         episode = replace(selected.episode, turns=tuple(turns))
@@ -100,22 +100,24 @@ def _images(run: Run, turn: Turn) -> tuple[Image, ...]:
     return tuple(images)
 
 
-def _has_action(turn: Turn) -> bool:
-    return turn.parse_error is None
+def _is_target(turn: Turn) -> bool:
+    """Return whether a reply is trained on: it is an action, and the policy's (`env.start`)."""
+    return turn.parse_error is None and turn.guide is None
 
 
-def _without_invalid_turns(episode: Episode) -> tuple[Episode, list[Mapping[str, Any]]]:
-    """Drop turns whose reply was not an action; also return the info before each kept turn."""
+def _only_targets(episode: Episode) -> tuple[Episode, list[Mapping[str, Any]]]:
+    """Keep turns that are trained on; also return the info before each of them."""
     infos = (episode.reset_info, *(turn.info for turn in episode.turns))
     both = [(turn, info) for turn, info in zip(episode.turns, infos, strict=False)
-            if _has_action(turn)]  # fmt: skip
+            if _is_target(turn)]  # fmt: skip
     return replace(episode, turns=tuple(turn for turn, _ in both)), [info for _, info in both]
 
 
 class DemonstrationDataset:
     """An endless, seeded stream of supervised samples drawn from demonstrations.
 
-    A reply that was not an action is not a training target; it appears only in later prompts.
+    A reply that was not an action, or that a guide gave (`env.start`), is not a training target; it
+    appears only in later prompts.
     Single-turn samples (one prompt, one reply) are relabeled by their environment's player each
     time they are drawn, if the player needs nothing but the info to reply. Multi-turn conversations
     are used as they were played.
@@ -144,7 +146,7 @@ class DemonstrationDataset:
         weights: list[float] = []
         num_turns = 0
         for demonstration in demonstrations:
-            episode, before = _without_invalid_turns(demonstration.episode)
+            episode, before = _only_targets(demonstration.episode)
             samples = split_into_sequences(episode)
             is_single_turn = len(samples) == len(before)
             relabels = is_single_turn and config.relabel and demonstration.by_player

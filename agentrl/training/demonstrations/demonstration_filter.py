@@ -273,7 +273,7 @@ def _missing_parts(run: replay.Run, episode: Episode) -> Iterator[str]:
     turns = episode.turns
     if not turns:
         yield "without a turn"
-    elif all(turn.parse_error is not None for turn in turns):
+    elif all(turn.parse_error is not None or turn.guide is not None for turn in turns):
         yield "without any valid action"
     for message in episode.messages():
         if message.role == "user" and not message.text:

@@ -322,7 +322,7 @@ def _check_recorded(
         len(reply_ids_within(limit, encoder, reply))
         for selected in recorded
         for turn, reply in zip(selected.episode.turns, selected.replies, strict=True)
-        if turn.parse_error is None
+        if turn.parse_error is None and turn.guide is None
     ]
     report.measured["longest recorded reply"] = (
         f"{max(lengths)} tokens; rollout.max_new_tokens={limit}"

@@ -114,6 +114,7 @@ def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
         "action": rounded(turn.action),
         "chunk": _chunk(turn),
         "parse_error": turn.parse_error,
+        "guide": turn.guide,
         "reward": at(summary.rewards, number),
         "advantage": at(summary.advantages, number),
         "components": {name: at(values, number) for name, values in summary.components.items()},

@@ -144,7 +144,8 @@ def shots(recorded: RecordedEpisode) -> list[TurnShot]:
     episode, summary = recorded.episode, recorded.summary
     turns = list[TurnShot]()
     for number, turn in enumerate(episode.turns, 1):
-        title = f"turn {number} of {len(episode.turns)}"
+        by = "" if turn.guide is None else f", by {turn.guide}"
+        title = f"turn {number} of {len(episode.turns)}{by}"
         first = TurnShot(
             frame=turn.frames[-1] if turn.frames else None,
             words=_plain(turn.shown),

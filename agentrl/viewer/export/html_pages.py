@@ -73,6 +73,7 @@ def _turn(recorded: RecordedEpisode, number: int, pictures: EmbeddedFrames) -> M
     inner = {f"act: {name}": timings[name] for name in timings if name not in stages}
     return {
         "number": number + 1,
+        "guide": turn.guide,
         "screens": [pictures.uri(frame) for frame in turn.frames],
         "mark": touch_of(turn),
         "shown": _shortened(without_placeholders(turn.shown)),
@@ -124,6 +125,7 @@ def group_page(run: Run, group: str) -> bytes:
                     "screen": pictures.uri(turn.frames[-1]) if turn.frames else None,
                     "shown": _words(turn.shown),
                     "reply": _shortened(turn.reply),
+                    "guide": turn.guide,
                     "reward": at(summary.rewards, number),
                     "advantage": at(summary.advantages, number),
                     "met": met[number],

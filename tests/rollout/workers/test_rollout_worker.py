@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import minari
 import pytest
 
 from agentrl import config as configuration
@@ -23,15 +24,21 @@ from agentrl.config import (
     MixtureConfig,
     RewardConfig,
     StartConfig,
+    parse_history,
 )
 from agentrl.devices.adb import find_adb
 from agentrl.errors import ConfigError, PoolEmpty, RewardError
+from agentrl.replay import minari_export
+from agentrl.replay.tables_export import rows
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
+from agentrl.runs.run_folder import RunFolder
+from agentrl.text.formatting import encodable
 from agentrl.training.batching.episode_splitting import split_into_sequences
 from agentrl.training.plan.job_plan import check_scripted_play
 from agentrl.types import Outcome, TruncatedBy
+from agentrl.viewer.export import html_pages
 from virtual_phone import spawn
 
 TICKETS = requests_of_step("train", 1, [5, 6], 8)
@@ -278,8 +285,8 @@ SEEDS = [4, 5, 6, 7]
 
 
 @pytest.fixture(scope="module")
-def guided(tiny_vlm):
-    """Episodes of Sokoban in several steps and both splits: four groups of two in each."""
+def guided(tiny_vlm, tmp_path_factory):
+    """Recorded episodes of Sokoban in several steps and splits: four groups of two in each."""
     config = Config(
         env=EnvConfig(
             id="Sokoban-v0",
@@ -291,10 +298,13 @@ def guided(tiny_vlm):
     )
     config.rollout.engine, config.rollout.launcher = "hf", "local"
     config.rollout.max_new_tokens, config.rollout.max_context = 4, 2048
+    config.run = replace(config.run, dir=str(tmp_path_factory.mktemp("runs")), name="guided")
     plan = plan_rollouts(config)
+    folder = RunFolder.create(config.run, "guided")
+    folder.save_config(config.to_dict())
 
     async def play():
-        rollouts = RolloutWorker(plan, tiny_vlm, None)
+        rollouts = RolloutWorker(plan, tiny_vlm, folder.path)
         await rollouts.start()
         try:
             return {
@@ -304,7 +314,7 @@ def guided(tiny_vlm):
         finally:
             await rollouts.close()
 
-    return plan, asyncio.run(play())
+    return plan, asyncio.run(play()), replay.open(folder.path)
 
 
 def guide_turns(scored):
@@ -312,7 +322,7 @@ def guide_turns(scored):
 
 
 def test_a_scripted_player_makes_the_first_turns_of_training_episodes(guided):
-    plan, played = guided
+    plan, played, _ = guided
     assert [plan.curriculum(step)["start_turns"] for step in (1, 2, 3, 4)] == [4, 2, 0, 0]
     for (split, step), episodes in played.items():
         counts = [len(guide_turns(one)) for one in episodes]
@@ -330,8 +340,44 @@ def test_a_scripted_player_makes_the_first_turns_of_training_episodes(guided):
             assert len(one.episode.turns) == count + own
 
 
+def test_a_scripted_players_turns_are_marked_in_recordings_and_pages(guided):
+    _, played, run = guided
+    for episodes in played.values():
+        for one in episodes:
+            recorded = run.episode(one.episode.id).episode
+            assert [t.guide for t in recorded.turns] == [t.guide for t in one.episode.turns]
+            assert [t for t in one.episode.turns if t.guide == "expert"] == guide_turns(one)
+            assert one.episode.num_guided == len(guide_turns(one))
+            if recorded.num_guided and recorded.num_guided < len(recorded.turns):
+                page = html_pages.episode_page(run, run.episode(recorded.id)).decode()
+                assert page.count("by <bdi>expert</bdi> (env.start)") == recorded.num_guided
+
+
+def test_exports_leave_out_a_scripted_players_turns(guided, tmp_path):
+    _, played, run = guided
+    known = {one.episode.id: one.episode for episodes in played.values() for one in episodes}
+    assert any(one.num_guided for one in known.values())
+    own = {id: [t for t in one.turns if t.guide is None] for id, one in known.items()}
+    turns = [row["reply"] for row in rows(run, "turns")]
+    assert sorted(turns) == sorted(turn.reply for kept in own.values() for turn in kept)
+    assert all(row["reply_ids"] for row in rows(run, "turns"))
+    for history in (None, parse_history("window:2")):
+        for row in rows(run, "conversations", history=history):
+            said = [one["content"] for one in row["messages"] if one["role"] == "assistant"]
+            kept = [turn.reply.replace("<image>", "<image >") for turn in own[row["id"]]]
+            assert all(reply in kept for reply in said)
+            assert row["guided_turns"] == known[row["id"]].num_guided
+    minari_export.write(run, tmp_path / "sokoban-v0", replies=True)
+    dataset = minari.MinariDataset(tmp_path / "sokoban-v0" / "data")
+    ids = [about["episode"] for about in dataset.storage.get_episode_metadata(range(len(dataset)))]
+    assert {*ids} == {id for id, kept in own.items() if kept}
+    for id, one in zip(ids, dataset, strict=True):
+        assert [*one.actions] == [encodable(turn.reply) for turn in own[id]]
+        assert len(one.rewards) == len(own[id])
+
+
 def test_a_scripted_players_turns_are_context_that_is_not_trained_on(guided):
-    _, played = guided
+    _, played, _ = guided
     episodes = played["train", 1]
     assert any(guide_turns(one) for one in episodes)
     tensors = build_trajectories([episodes])

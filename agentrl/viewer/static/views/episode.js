@@ -743,7 +743,7 @@ class Player {
           h(
             "span",
             { class: "who" },
-            `turn ${i + 1}`,
+            turn.guide === null ? `turn ${i + 1}` : `turn ${i + 1}, by ${turn.guide} (env.start)`,
             turn.frames.length
               ? h("span", { class: "faint" }, `, ${counted(turn.frames.length, "screen")}`)
               : null,
