@@ -228,9 +228,29 @@ def _merged(
                 f"{path}: {left_open[0]} has no default; set it in the file, or pass "
                 f"'{left_open[0]}=...'"
             )
-        return cast(Config, OmegaConf.to_object(merged))
+        config = cast(Config, OmegaConf.to_object(merged))
+        return config if _has_warm_start(tree, overrides) else replace(config, warm_start=None)
     except _UNFIT as error:
         raise ConfigError(_error_message(error, tree, overrides, path)) from None
+
+
+def _has_warm_start(tree: DictConfig, overrides: Sequence[str]) -> bool:
+    """Return whether a job has a warm start, which an override of `_CACHING` alone does not add.
+
+    OmegaConf would fill the section with its defaults, even after `warm_start=null`.
+    """
+    has_one = tree.get("warm_start") is not None
+    for override in overrides:
+        key = override.partition("=")[0]
+        if key == "warm_start":
+            has_one = OmegaConf.from_dotlist([override]).warm_start is not None
+        elif key.startswith("warm_start.") and key not in _CACHING:
+            has_one = True
+    return has_one
+
+
+_CACHING = ("warm_start.cache", "warm_start.repeat")
+"""Settings of whether a warm start is repeated; they start none."""
 
 
 def _over_defaults(tree: DictConfig, given: DictConfig) -> DictConfig:

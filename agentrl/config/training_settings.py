@@ -96,7 +96,7 @@ class WarmStartConfig:
     are not listed have weight 1."""
     cache: str | None = "~/.cache/agentrl"
     """Folder that caches warm-started models; None always trains. Models with `model.lora.base=nf4`
-    are never cached."""
+    are never cached. On the command line, this setting alone adds no warm start to a job."""
     repeat: bool = False
     """Repeat the warm start even if `agentrl.json` in the model's folder says that the model
     already had one for this environment. If false, it is skipped in this case."""

@@ -262,3 +262,24 @@ def test_every_algorithm_is_configured_without_torch():
     )
     assert done.returncode == 0, done.stderr
     assert dataclasses.is_dataclass(algorithm_defaults())
+
+
+def test_an_override_of_the_cache_alone_starts_no_warm_start():
+    for cache in ("null", "/somewhere"):
+        assert (
+            configuration.load(
+                "sokoban", ["warm_start=null", f"warm_start.cache={cache}"]
+            ).warm_start
+            is None
+        )
+    config = configuration.resolve(Config(), ["warm_start.cache=null"])
+    assert config.warm_start is None
+    with pytest.raises(ConfigError, match=r"warm_start\.cache"):
+        configuration.resolve(Config(), ["warm_start.cache=[1]"])
+    for more in (["warm_start.steps=3"], ["warm_start={}"]):
+        started = configuration.resolve(Config(), [*more, "warm_start.cache=null"]).warm_start
+        assert started is not None
+        assert started.cache is None
+    assert (
+        configuration.load("frozen_lake", ["warm_start.cache=null"]).warm_start.player == "random"
+    )
