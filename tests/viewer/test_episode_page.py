@@ -72,6 +72,22 @@ def test_an_episode_is_stepped_through_by_keys_strip_and_line(small, open_page):
     assert page.url.endswith("?turn=3")
 
 
+def test_problems_of_an_episode_are_named(serve, open_page, tmp_path):
+    with Recorder(tmp_path / "run") as recorder:
+        turns = (turn(reply_truncated=True), turn(info={"side_effects": ["sent a message"]}))
+        played = episode("cut", turns=turns)
+        scored = ScoredEpisode(episode=played, components={}, rewards=(0.0, 0.0))
+        recorder.episode(scored, split="train", step=1)
+        runs.played(recorder, "expert", 0, split="eval")
+    page = open_page(f"{serve(tmp_path / 'run').url}/episodes/cut")
+    cut_off = page.locator(".conversation li").first.locator(".badge")
+    expect(cut_off).to_have_text("reply cut off")
+    expect(cut_off).to_have_attribute("title", re.compile("rollout.max_new_tokens"))
+    expect(page.locator(".conversation .badge")).to_have_count(1)
+    problems = "reply cut off at rollout.max_new_tokens in 1 of 2 turns; side effects: 1"
+    expect(page.get_by_text(problems)).to_be_visible()
+
+
 def test_the_player_stops_at_both_ends(small, open_page):
     page = open_page(f"{small.url}/episodes/{EPISODE}?turn=3")
     where, on = page.locator(".where"), page.get_by_role("button", name="next (→)")

@@ -12,6 +12,8 @@ from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
 from agentrl.replay import RecordedEpisode, Run, Summary
 from agentrl.replay.touch_positions import touch_of, touch_of_action
 from agentrl.runs.episode_summary import Filter, at, void_causes
+from agentrl.runs.failure_modes import SIDE_EFFECTS
+from agentrl.text.formatting import pluralize
 from agentrl.types import Episode, Turn, transcript_of
 
 _MAX_TEXT = 200_000
@@ -83,9 +85,25 @@ def episode(recorded: RecordedEpisode) -> dict[str, Any]:
         "preceding": shortened(transcript_of(played.preceding)),
         "reset_info": played.reset_info,
         "components": {name: list(values) for name, values in summary.components.items()},
+        "problems": _problems(recorded),
         "played": [_turn(turn, number, summary) for number, turn in enumerate(played.turns)],
         "final": {"shown": shortened(played.final_shown), "frames": list(played.final_frames)},
     }
+
+
+def _problems(recorded: RecordedEpisode) -> list[str]:
+    """Describe what went wrong in an episode; see `failure_modes`."""
+    modes, found = recorded.summary.failure_modes, []
+    if cut := sum(turn.reply_truncated for turn in recorded.episode.turns):
+        of = pluralize(len(recorded.episode.turns), "turn")
+        found.append(f"reply cut off at rollout.max_new_tokens in {cut} of {of}")
+    if modes.get("stuck"):
+        found.append("stuck: repeats an action without effect")
+    if modes.get("false_completion"):
+        found.append("says that the task is done, but it is not")
+    if count := modes.get(SIDE_EFFECTS):
+        found.append(f"side effects: {count:g}")
+    return found
 
 
 def neighbors(run: Run, summary: Summary) -> dict[str, str | None]:
@@ -111,6 +129,7 @@ def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
         "frames": list(turn.frames),
         "mark": None if mark is None else asdict(mark),
         "reply": shortened(turn.reply),
+        "reply_truncated": turn.reply_truncated,
         "action": rounded(turn.action),
         "chunk": _chunk(turn),
         "parse_error": turn.parse_error,

@@ -23,6 +23,7 @@ import { drawCoordinates } from "./coordinates.js";
 import { info } from "./info.js";
 import { COLORINGS, tokensOf } from "./tokens.js";
 
+const CUT_OFF = "This reply reached rollout.max_new_tokens.";
 const TABS = ["Text", "Tokens", "Rewards", "Time", "Info"];
 /** Number of lines above which the conversation collapses an observation. */
 const FOLDED = 6;
@@ -228,6 +229,7 @@ class Player {
             fact("tokens", number(record.tokens)),
             fact("time", seconds(record.seconds)),
             record.truncated_by ? fact("limit reached", record.truncated_by) : null,
+            record.problems.length ? fact("problems", record.problems.join("; ")) : null,
             record.device ? fact("phone", record.device) : null,
             fact("ended", clock(record.time)),
             Object.entries(record.metrics).map(([name, value]) => fact(name, number(value))),
@@ -746,6 +748,9 @@ class Player {
             turn.guide === null ? `turn ${i + 1}` : `turn ${i + 1}, by ${turn.guide} (env.start)`,
             turn.frames.length
               ? h("span", { class: "faint" }, `, ${counted(turn.frames.length, "screen")}`)
+              : null,
+            turn.reply_truncated
+              ? [" ", h("span", { class: "badge void", title: CUT_OFF }, "reply cut off")]
               : null,
           ),
           screenText(turn.shown) ? observation(screenText(turn.shown)) : null,
