@@ -201,7 +201,6 @@ async def _play(
     policy = ScriptedPolicy(expert, scale=open_scaler(config.model))
     limits = EpisodeLimits(max_turns=config.env.max_turns, deadline_s=config.rollout.deadline_s)
     played: Counter[str] = Counter()
-
     rewards = RewardFunctions(config.rewards, config.rollout.reward_deadline_s)
 
     class Worker:
@@ -232,12 +231,7 @@ async def _play(
 
     try:
         for step in range(1, 10**6):
-            requests = [
-                EpisodeRequest(
-                    split="eval", step=step, group=n, member=0, seed=10**6 * step + n, label=""
-                )
-                for n in range(2 * config.rollout.concurrency)
-            ]
+            requests = _requests(step, 2 * config.rollout.concurrency)
             ledger.asked += len(requests)
             collector = Collector(requests, 10**6, CollectionProgress())
             finished = await collector.collect_from([Worker()])
@@ -245,27 +239,43 @@ async def _play(
             ledger.lost += [_name(t) for t in requests if not played[_name(t)]]
             del collector, finished
             memory.look()
-            console.print(
-                f"{max(0.0, end - time.monotonic()):4.0f} s left: {ledger.finished} of "
-                f"{ledger.asked} games, {ledger.void.total()} void",
-                highlight=False,
-            )
+            _show_progress(console, ledger, end)
             if time.monotonic() >= end:
                 break
         ledger.twice = [name for name, count in played.items() if count > 1]
         pool: DevicePool = env_pool.pool  # type: ignore[attr-defined]
-        stats, until = pool.stats(), time.monotonic() + _RETURN_S
-        aside = {row.serial for row in stats if row.quarantined}
-        while (
-            aside and time.monotonic() < until
-        ):  # check each phone once, because faults continue in the meantime
-            await asyncio.sleep(0.2)
-            aside &= {row.serial for row in pool.stats() if row.quarantined}
-        ledger.never_back = sorted(aside)
+        stats = pool.stats()
+        ledger.never_back = await _never_back(pool)
         return ledger, stats
     finally:
         rewards.close()
         env_pool.close()
+
+
+def _show_progress(console: Console, ledger: Ledger, end: float) -> None:
+    """Print how the games are going, and the seconds until `end`."""
+    left = max(0.0, end - time.monotonic())
+    games = f"{ledger.finished} of {ledger.asked} games, {ledger.void.total()} void"
+    console.print(f"{left:4.0f} s left: {games}", highlight=False)
+
+
+def _requests(step: int, count: int) -> list[EpisodeRequest]:
+    """Return the games of a round, each with its own seed."""
+    return [
+        EpisodeRequest(split="eval", step=step, group=n, member=0, seed=10**6 * step + n, label="")
+        for n in range(count)
+    ]
+
+
+async def _never_back(pool: DevicePool) -> list[str]:
+    """Return the quarantined phones that do not come back in time."""
+    until = time.monotonic() + _RETURN_S
+    aside = {row.serial for row in pool.stats() if row.quarantined}
+    # Each phone has to come back once, because faults continue in the meantime.
+    while aside and time.monotonic() < until:
+        await asyncio.sleep(0.2)
+        aside &= {row.serial for row in pool.stats() if row.quarantined}
+    return sorted(aside)
 
 
 def _name(request: EpisodeRequest) -> str:

@@ -207,36 +207,40 @@ class Learner:
                 optimizer steps.
         """
         started = time.perf_counter()
-        settings = self._algorithm.config
         accelerators.reset_peak_memory()
         self._models.prepare_rl()
-        coefficients = LossCoefficients(
-            kl=settings.kl.coefficient if kl_coefficient is None else kl_coefficient,
-            entropy=(
-                settings.entropy_coefficient if entropy_coefficient is None else entropy_coefficient
-            ),
-        )
+        coefficients = self._coefficients(kl_coefficient, entropy_coefficient)
         metrics = MetricAccumulator(self._rank)
         orders = self._shuffled(samples, self.version if step is None else step)
-        compared = {}
         # Compare first, because learner and engine weights differ after an optimizer step.
-        if self._settings.train.compare_engine:
-            compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
+        compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
         self._take_steps(samples, orders, metrics, coefficients)
         self.version += 1
         result = compared | metrics.means() | {"version": float(self.version)}
         result["tokens"] = float(sum(sample.num_sampled for sample in samples))
-        result["tokens_computed"] = result.pop("count") / settings.epochs
-        if settings.kl.add_to != "none":
-            result["kl_coefficient"] = coefficients.kl
-        if settings.has_entropy_bonus:
-            result["entropy_coefficient"] = coefficients.entropy
+        result["tokens_computed"] = result.pop("count") / self._algorithm.config.epochs
+        result |= self._used_coefficients(coefficients)
         if (peak := accelerators.peak_memory()) is not None:
             result["peak_memory_gb"] = peak / 1e9
         # An engine on the same device may need the memory that torch would keep cached.
         accelerators.release_cached_memory()
         result["seconds"] = time.perf_counter() - started
         return result
+
+    def _coefficients(self, kl: float | None, entropy: float | None) -> LossCoefficients:
+        """Return the configured coefficients, unless others are given."""
+        settings = self._algorithm.config
+        return LossCoefficients(
+            kl=settings.kl.coefficient if kl is None else kl,
+            entropy=settings.entropy_coefficient if entropy is None else entropy,
+        )
+
+    def _used_coefficients(self, coefficients: LossCoefficients) -> dict[str, float]:
+        """Return the coefficients of the terms that the loss may have, as metrics."""
+        settings = self._algorithm.config
+        kl = {"kl_coefficient": coefficients.kl} if settings.kl.add_to != "none" else {}
+        has_bonus = settings.has_entropy_bonus
+        return kl | ({"entropy_coefficient": coefficients.entropy} if has_bonus else {})
 
     def _shuffled(self, samples: Sequence[TrainingSample], step: int) -> list[Tensor]:
         """Return a permutation of the samples for each epoch."""
@@ -246,12 +250,14 @@ class Learner:
         return [torch.randperm(len(samples), generator=shuffle) for _ in range(epochs)]
 
     def _compare_with_engine(self, samples: Sequence[TrainingSample]) -> dict[str, float]:
-        """Measure the mismatch with the engine, before any optimizer step.
+        """Measure the mismatch with the engine (`train.compare_engine`), before any optimizer step.
 
         With `train.mode=async`, compare only samples drawn with the learner's current weights.
         Otherwise compare all, to detect an engine that missed an update. Never compare replayed
         samples.
         """
+        if not self._settings.train.compare_engine:
+            return {}
         samples = [sample for sample in samples if not sample.replayed]
         if self._settings.train.mode == "async":
             samples = [s for s in samples if set(s.versions) <= {self.version}]

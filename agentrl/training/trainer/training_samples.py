@@ -94,15 +94,13 @@ def build_training_samples(
     )
     samples = [replace(one, replayed=episodes[one.episode].replayed) for one in samples]
     samples = _resampled(samples, played, algorithm, seed)
-    metrics = (
-        loss
-        | _advantage_metrics(algorithm, played, result)
-        | {
-            "stale": _mean(~fresh[played.token_mask]),
-            "lag": _mean(version - versions[played.token_mask & ~replayed]),
-            "nonzero_advantage_fraction": _mean(torch.tensor([s.has_advantage for s in samples])),
-        }
-    )
+    metrics = {
+        **loss,
+        **_advantage_metrics(algorithm, played, result),
+        "stale": _mean(~fresh[played.token_mask]),
+        "lag": _mean(version - versions[played.token_mask & ~replayed]),
+        "nonzero_advantage_fraction": _mean(torch.tensor([s.has_advantage for s in samples])),
+    }
     advantages = split_by_turn(used.advantages, groups)
     return StepSamples(samples=samples, advantages=advantages, metrics=metrics)
 
