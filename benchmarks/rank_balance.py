@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from conditions import conditions
-from gpu import TEXT, VISION
+from gpu_models import TEXT, VISION
 from rich.console import Console
 from rich.table import Table
 
