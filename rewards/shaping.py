@@ -19,6 +19,10 @@ def potential(
     potential. The total is recorded and summarized as a component of its own, `reward/potential`,
     beside the environment's, `reward/env_reward`.
 
+    From a turn to the end of an episode, these rewards add up to minus the potential before the
+    turn. So they cancel where turns of the same state are compared (`state_grpo`), or episodes of a
+    group; they help where turns of different states are compared (`turn_grpo`) or a critic learns.
+
     Args:
         episode: its environment's `info` has the distance to the goal, at least 0.
         key: name of the distance in `info`.
