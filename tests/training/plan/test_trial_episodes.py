@@ -62,9 +62,10 @@ def test_a_stop_string_of_several_tokens_is_an_error(model: Path) -> None:
 
 
 def test_recorded_replies_are_measured_unless_they_are_only_context(model: Path) -> None:
-    turns = [SimpleNamespace(parse_error=error) for error in (None, "no action")]
+    kinds = [(None, None), ("no action", None), (None, "expert")]
+    turns = [SimpleNamespace(parse_error=error, guide=guide) for error, guide in kinds]
     recorded: Any = SimpleNamespace(
-        episode=SimpleNamespace(turns=turns), replies=("<answer>4</answer>", "x" * 500)
+        episode=SimpleNamespace(turns=turns), replies=("<answer>4</answer>", "x" * 500, "x" * 500)
     )
     settings = [f"model.path={model}", "warm_start.player=null", "warm_start.recorded=[x]"]
     report = lengths(job(*settings), recorded)
