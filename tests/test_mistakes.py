@@ -69,6 +69,10 @@ def test_a_setting_without_default_must_be_given(capsys):
             ["train={steps: many}: train.steps: must be a whole number, not 'many'"],
         ),
         ("train.steps={a: 1", ["ConfigError: train.steps={a: 1: cannot be read: did not find"]),
+        (
+            "env.translator_kwargs.text={{ seed }}",
+            ["text, write env.translator_kwargs.text='\"{{ seed }}\"'"],
+        ),
         ("train.steps=${nope}", ["ConfigError: train.steps: Interpolation key 'nope'"]),
         ("train.ranks=0", ["train.ranks=0", "above 0"]),
         ("train.ranks=64", ["train.ranks=64: ", "2 cores", "train.ranks=2 or fewer"]),

@@ -350,7 +350,7 @@ def _misfit(tree: DictConfig, overrides: Sequence[str]) -> Exception | None:
 def _read(overrides: Sequence[str]) -> DictConfig:
     trees = [OmegaConf.create()]
     for override in overrides:
-        key, equals, _ = override.partition("=")
+        key, equals, value = override.partition("=")
         if not equals or not key or key != key.strip():
             raise ConfigError(
                 f"{override!r}: overrides are written key=value, such as optim.lr=1e-5, without "
@@ -359,7 +359,10 @@ def _read(overrides: Sequence[str]) -> DictConfig:
         try:
             trees.append(_spelled_out(OmegaConf.from_dotlist([override])))
         except _UNFIT as error:
-            raise ConfigError(f"{override}: cannot be read: {_first_line(error)}") from None
+            # YAML reads braces as a mapping, also those of a template.
+            quoted = f"; if it is text, write {key}='\"{value}\"'" if "{{" in value else ""
+            why = _first_line(error)
+            raise ConfigError(f"{override}: cannot be read: {why}{quoted}") from None
     return cast(DictConfig, OmegaConf.merge(*trees))
 
 
