@@ -61,9 +61,6 @@ STUDIES = {
         teacher=["seed=100"],
         variants={
             PLAIN: Variant(settings=[]),
-            "action chunks": Variant(
-                settings=["env.max_actions_per_reply=5", "rollout.max_new_tokens=24"]
-            ),
             "state estimates": Variant(settings=_ESTIMATED),
             "rewarded state estimates": Variant(
                 settings=[

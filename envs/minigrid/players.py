@@ -9,6 +9,9 @@ import numpy as np
 
 from agentrl.actions.space_formats import action_format_for
 
+# Runs recorded before `Planner` name this player by this path, and have no `RoomState`.
+from agentrl.envs.minigrid.walker import Walker as Walker
+
 _LEFT, _RIGHT, _FORWARD, _PICKUP, _, _TOGGLE = range(6)
 _AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))
 """The next square, by the agent's direction."""

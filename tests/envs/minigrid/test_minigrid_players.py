@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentrl.envs.minigrid.players import Planner
+from agentrl.envs.minigrid.players import Planner, Walker
 from agentrl.envs.minigrid.room_state import RoomState
 from agentrl.errors import ConfigError
 
@@ -50,6 +50,23 @@ def test_the_planner_opens_doors_and_fetches_what_is_asked_for(room, name: str) 
     for seed in range(20):
         steps, reward = played(env, seed)
         assert reward == pytest.approx(1 - 0.9 * steps / env.unwrapped.max_steps)
+
+
+def test_the_player_of_recorded_runs_still_walks_to_the_goal() -> None:
+    wrappers = pytest.importorskip("minigrid.wrappers")
+    import gymnasium
+
+    env = wrappers.RGBImgObsWrapper(gymnasium.make("MiniGrid-Empty-5x5-v0"), tile_size=28)
+    walker, rng = Walker(env.action_space, MOVES), np.random.default_rng(0)
+    observation, info = env.reset(seed=0)
+    ended, steps, reward = False, 0, 0.0
+    while not ended and steps < 20:
+        reply = walker.reply(info, rng, observation)
+        move = MOVES.index(reply.removeprefix("<action>").removesuffix("</action>"))
+        observation, reward, ended, _, info = env.step(move)
+        steps += 1
+    assert reward > 0
+    assert steps == 2 * (5 - 3) + 1
 
 
 def test_the_state_of_other_environments_is_refused() -> None:
