@@ -150,8 +150,8 @@ def test_wrong_names_are_reported_before_missing_libraries(
 def test_a_scripted_player_can_be_evaluated_and_listed(
     installed: Path, tmp_path: Path, adb_server: AdbServer
 ) -> None:
-    command = ("eval", "number_game", "--policy", "expert", "--episodes", "1", ONE_PHONE)
-    run(installed / "agentrl", *command, cwd=tmp_path)
+    command = ("eval", "number_game", "--policy", "expert", "--episodes", "1", "eval.rings=null")
+    run(installed / "agentrl", *command, ONE_PHONE, cwd=tmp_path)
     (folder,) = (tmp_path / "runs").iterdir()
     listed = run(installed / "agentrl", "episodes", folder, cwd=tmp_path)
     assert "1 of 1 episodes" in listed
