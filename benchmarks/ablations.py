@@ -61,6 +61,13 @@ STUDIES = {
         teacher=["seed=100"],
         variants={
             PLAIN: Variant(settings=[]),
+            # Demonstrations as good as the others, of which a random reply has several moves.
+            "action chunks": Variant(
+                settings=[
+                    "env.max_actions_per_reply=5", "env.player_kwargs.noise=0.65",
+                    "rollout.max_new_tokens=24", "rollout.max_context=128",
+                ],
+            ),
             "state estimates": Variant(settings=_ESTIMATED),
             "rewarded state estimates": Variant(
                 settings=[

@@ -74,13 +74,7 @@ TASKS = {
         ),
     ),
     "sokoban": Task(
-        config="sokoban", metric="success", goal=">= 0.85", budget=38_400,
-        overrides=[
-            "env.kwargs={size: 6, observation: image, max_steps: 15, deadlock: end, split: train, "
-            "held_out_by: level}",
-            "env.max_turns=15", "eval.kwargs={split: eval}", "model.image_size=[168, 168]",
-            "eval.rings={levels: {size: 7}, rules: {colors: inverted}}",
-        ],
+        config="sokoban_pixels", metric="success", goal=">= 0.85", budget=38_400,
         published=Published(
             value="0.81", model="GiGPO, Qwen2.5-VL-3B", episodes=38_400,
             source="verl-agent's README",
@@ -88,6 +82,16 @@ TASKS = {
     ),
     "frozen_lake_maps": Task(
         config="frozen_lake_maps", metric="success", goal=">= 0.95",
+        published=Published(
+            value="0.71 (0.344 reproduced)", model="3B", episodes=None, source="VAGEN, VAGEN#63",
+        ),
+    ),
+    "frozen_lake_chunks": Task(
+        config="frozen_lake_maps", metric="success", goal=">= 0.95",
+        overrides=[
+            "env.max_actions_per_reply=5", "env.player_kwargs.noise=0.65",
+            "rollout.max_new_tokens=24", "rollout.max_context=128",
+        ],
         published=Published(
             value="0.71 (0.344 reproduced)", model="3B", episodes=None, source="VAGEN, VAGEN#63",
         ),

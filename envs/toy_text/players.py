@@ -6,6 +6,7 @@ own table of transitions, `P`.
 
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
+from operator import itemgetter
 from typing import Any
 
 import gymnasium
@@ -15,6 +16,7 @@ from gymnasium.envs.toy_text.frozen_lake import MAPS, FrozenLakeEnv
 from gymnasium.envs.toy_text.taxi import TaxiEnv
 from numpy.typing import NDArray
 
+from agentrl.actions.action_chunks import join_actions
 from agentrl.actions.space_formats import action_format_for
 
 Transitions = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
@@ -64,6 +66,8 @@ class FrozenLakeExpert:
         map_name: name of Gymnasium's map, used without `desc`.
         is_slippery: whether a move may go sideways.
         success_rate: probability of moving in the chosen direction on a slippery lake.
+        max_actions_per_reply: a reply has the moves to the goal, but not more than this; only one
+            on a slippery lake, where the next square is not known. Filled in automatically.
     """
 
     def __init__(
@@ -75,15 +79,18 @@ class FrozenLakeExpert:
         map_name: str = "4x4",
         is_slippery: bool = True,
         success_rate: float = 1.0 / 3.0,
+        max_actions_per_reply: int = 1,
     ) -> None:
         self._action_format = action_format_for(action_space, names, None, style)
         self._rows = tuple(desc or MAPS[map_name])
         self._rules = (is_slippery, success_rate)
+        self._most = 1 if is_slippery else max_actions_per_reply
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator, observation: int) -> str:
-        """Return the best move from a square, on the map of `info` if it has one."""
+        """Return the best moves from a square, on the map of `info` if it has one."""
         rows = tuple(info["map"].split("\n")) if "map" in info else self._rows
-        return self._action_format.format(int(_lake_actions(rows, *self._rules)[observation]))
+        moves = _lake_way(rows, self._rules, observation, self._most)
+        return join_actions(self._action_format.format(move) for move in moves)
 
 
 class _OneTableExpert:
@@ -144,12 +151,27 @@ class TaxiExpert(_OneTableExpert):
         super().__init__(_taxi_actions(is_rainy), action_space, names, style)
 
 
+def _lake_way(
+    rows: tuple[str, ...], rules: tuple[bool, float], square: int, most: int
+) -> list[int]:
+    """Return the best moves from a square until the episode ends, at least one and at most `most`.
+
+    Each move goes where it most probably leads.
+    """
+    transitions, best = _lake(rows, *rules)
+    moves, ends = list[int](), False
+    while not ends and len(moves) < most:
+        moves.append(int(best[square]))
+        _, square, _, ends = max(transitions[square][moves[-1]], key=itemgetter(0))
+    return moves
+
+
 @lru_cache(maxsize=4096)
-def _lake_actions(
+def _lake(
     rows: tuple[str, ...], is_slippery: bool, success_rate: float
-) -> NDArray[np.intp]:
+) -> tuple[Transitions, NDArray[np.intp]]:
     lake = FrozenLakeEnv(desc=list(rows), is_slippery=is_slippery, success_rate=success_rate)
-    return optimal_actions(lake.P)
+    return lake.P, optimal_actions(lake.P)
 
 
 @cache

@@ -1,5 +1,7 @@
 """Optimal players of Gymnasium's toy text games, and FrozenLake with a new map per episode."""
 
+import re
+
 import gymnasium
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import agentrl
 from agentrl.actions.players.player import scripted_reply
 from agentrl.config import EnvConfig
 from agentrl.envs.toy_text import frozen_lake_maps
-from agentrl.envs.toy_text.players import optimal_actions
+from agentrl.envs.toy_text.players import FrozenLakeExpert, optimal_actions
 from agentrl.errors import ConfigError
 from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
 from agentrl.rollout.environments.resolved_env import resolve_env
@@ -67,6 +69,26 @@ def test_value_iteration_finds_the_optimum_of_the_linear_program(is_slippery):
 def test_an_expert_reaches_the_known_optimum(id, expert, kwargs, least):
     config = EnvConfig(id=id, kwargs=kwargs, players={"expert": f"{PLAYERS}:{expert}"})
     assert mean_return(config, "expert", 200) >= least
+
+
+def test_a_frozen_lake_expert_replies_with_the_way_to_the_goal():
+    kwargs = {"action_space": gymnasium.spaces.Discrete(4), "names": ["l", "d", "r", "u"]}
+    rng = np.random.default_rng(0)
+
+    def moves(square, is_slippery, most):
+        expert = FrozenLakeExpert(**kwargs, is_slippery=is_slippery, max_actions_per_reply=most)
+        return "".join(re.findall("<action>(.)</action>", expert.reply({}, rng, square)))
+
+    whole = moves(0, False, 10)
+    lake, ends = FrozenLakeEnv(is_slippery=False), []
+    lake.reset(seed=0)
+    for move in whole:
+        _, reward, over, *_ = lake.step("ldru".index(move))
+        ends.append((reward, over))
+    assert ends == [(0, False)] * 5 + [(1, True)]
+    assert moves(0, False, 4) == whole[:4]
+    assert moves(14, False, 4) == "r"
+    assert len(moves(0, True, 4)) == 1
 
 
 def test_noise_lies_between_the_expert_and_the_random_player():
