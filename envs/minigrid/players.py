@@ -6,20 +6,17 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+from minigrid.core.actions import Actions
+from minigrid.core.constants import COLOR_TO_IDX, DIR_TO_VEC, OBJECT_TO_IDX, STATE_TO_IDX
 
 from agentrl.actions.space_formats import action_format_for
 
 # Runs recorded before `Planner` name this player by this path, and have no `RoomState`.
 from agentrl.envs.minigrid.walker import Walker as Walker
 
-_LEFT, _RIGHT, _FORWARD, _PICKUP, _, _TOGGLE = range(6)
-_AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))
-"""The next square, by the agent's direction."""
-# The numbers that MiniGrid gives to objects, colors and states of doors in `Grid.encode`.
-_EMPTY, _DOOR, _KEY, _BALL, _BOX, _GOAL = 1, 4, 5, 6, 7, 8
-_OPEN, _LOCKED = 0, 2
-_OBJECTS = {"key": _KEY, "ball": _BALL, "box": _BOX}
-_COLORS = {"red": 0, "green": 1, "blue": 2, "purple": 3, "yellow": 4, "grey": 5}
+_DOOR, _KEY, _GOAL = (OBJECT_TO_IDX[name] for name in ("door", "key", "goal"))
+_FETCHED = ("key", "ball", "box")
+_OPEN, _LOCKED = STATE_TO_IDX["open"], STATE_TO_IDX["locked"]
 
 
 class _Pose(NamedTuple):
@@ -29,8 +26,8 @@ class _Pose(NamedTuple):
 
     @property
     def ahead(self) -> tuple[int, int]:
-        right, down = _AHEAD[self.direction]
-        return self.x + right, self.y + down
+        right, down = DIR_TO_VEC[self.direction]
+        return self.x + int(right), self.y + int(down)
 
 
 class Planner:
@@ -78,15 +75,15 @@ def next_move(room: Mapping[str, Any], mission: str) -> int:
     cells, carrying = room["cells"], room["carrying"]
     start = _Pose(room["position"][0], room["position"][1], room["direction"])
     color, kind = ["", "", *mission.split()][-2:]
-    if kind in _OBJECTS and color in _COLORS:
-        wanted = (_OBJECTS[kind], _COLORS[color])
-        return _go_and(_PICKUP, cells, start, lambda cell: tuple(cell[:2]) == wanted)
+    if kind in _FETCHED and color in COLOR_TO_IDX:
+        wanted = (OBJECT_TO_IDX[kind], COLOR_TO_IDX[color])
+        return _go_and(Actions.pickup, cells, start, lambda cell: tuple(cell[:2]) == wanted)
     move = _way(cells, start, lambda pose: cells[pose.x][pose.y][0] == _GOAL)
     if move is not None:
         return move
     if carrying is None and _locked(cells):
-        return _go_and(_PICKUP, cells, start, lambda cell: cell[0] == _KEY)
-    return _go_and(_TOGGLE, cells, start, lambda cell: cell[0] == _DOOR and cell[2] != _OPEN)
+        return _go_and(Actions.pickup, cells, start, lambda cell: cell[0] == _KEY)
+    return _go_and(Actions.toggle, cells, start, lambda cell: cell[0] == _DOOR and cell[2] != _OPEN)
 
 
 def _locked(cells: Sequence[Sequence[Sequence[int]]]) -> bool:
@@ -108,7 +105,7 @@ def _go_and(
     if faces(start):
         return action
     move = _way(cells, start, faces)
-    return _LEFT if move is None else move
+    return Actions.left if move is None else move
 
 
 def _way(
@@ -122,12 +119,12 @@ def _way(
             return first
         x, y = pose.ahead
         following = [
-            (_LEFT, pose._replace(direction=(pose.direction - 1) % 4)),
-            (_RIGHT, pose._replace(direction=(pose.direction + 1) % 4)),
+            (Actions.left, pose._replace(direction=(pose.direction - 1) % 4)),
+            (Actions.right, pose._replace(direction=(pose.direction + 1) % 4)),
         ]
         kind, _, state = cells[x][y]
-        if kind in (_EMPTY, _GOAL) or (kind == _DOOR and state == _OPEN):
-            following.append((_FORWARD, pose._replace(x=x, y=y)))
+        if kind in (OBJECT_TO_IDX["empty"], _GOAL) or (kind == _DOOR and state == _OPEN):
+            following.append((Actions.forward, pose._replace(x=x, y=y)))
         for move, then in following:
             if then not in reached:
                 reached.add(then)
