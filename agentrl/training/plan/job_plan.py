@@ -162,7 +162,7 @@ def check_model_play(play: RolloutPlan) -> None:
     check_open_files(rollout)
     # With Ray, phones are checked on their nodes, by `_checked_layout`.
     phones = not (engine.needs_model and rollout.launcher == "ray")
-    _check_episodes(play, _players(play), phones=phones)
+    _check_episodes(play, (), phones=phones)
     check_packages(rollout)
     engine_class(rollout).check(rollout)
     if engine.needs_model:
@@ -181,7 +181,7 @@ def check_scripted_play(play: RolloutPlan, players: Sequence[str] = ()) -> None:
 
 
 def _players(play: RolloutPlan) -> list[str]:
-    """Return a job's scripted players: its baselines and its warm start's player."""
+    """Return the scripted players of a training job: its baselines and its warm start's player."""
     warm = play.settings.warm_start
     return [*baseline_players(play), *([] if warm is None else filter(None, [warm.player]))]
 

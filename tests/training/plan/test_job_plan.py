@@ -220,6 +220,17 @@ def test_requirements_of_the_learner_do_not_prevent_playing(machine, learners):
     check_model_play(plan_rollouts(job(learners)))
 
 
+def test_a_player_of_the_warm_start_that_is_gone_does_not_prevent_the_model_from_playing(tiny_vlm):
+    players = "env.players={expert: 'no.such.module:Player'}"
+    config = configuration.load(
+        "frozen_lake", [players, f"model.path={tiny_vlm}", "warm_start.player=expert"]
+    )
+    plan = plan_rollouts(config)
+    check_model_play(plan)
+    with pytest.raises(ConfigError, match="no.such.module"):
+        check_scripted_play(plan, ["expert"])
+
+
 def test_the_plan_lists_what_does_not_come_with_agentrl(tmp_path, monkeypatch):
     (tmp_path / "shorter.py").write_text("def shorter(episode):\n    return 0.0\n")
     monkeypatch.chdir(tmp_path)
