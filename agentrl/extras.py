@@ -61,6 +61,7 @@ _EXTRAS = {
     "onnxruntime": "ocr",
     "peft": "lora",
     "pettingzoo": "pettingzoo",
+    "playwright": "browser",
     "ppadb": "ppadb",
     "pyarrow": "data",
     "pygame": "toy-text",

@@ -190,7 +190,8 @@ class GpuJob:
             *size.overrides, f"model.path={self._model}", f"run.dir={self._folder}", "run.name=job",
             f"devices.source=virtual:{size.phones}", f"rollout.concurrency={size.phones}",
             f"train.steps={size.steps}", f"checkpoint.every={size.saved}", "checkpoint.keep=1",
-            "eval.baselines=[]", "eval.rings=null", "warm_start.cache=null", "optim.lr_final_ratio=0.1",
+            "eval.baselines=[]", "eval.rings=null", "warm_start.cache=null",
+            "optim.lr_final_ratio=0.1",
             f'rewards=[{{function: "{OUTCOME}"}}, {{function: "{rewards}:even_tokens"}}]',
             *self._settings,
         ]  # fmt: skip

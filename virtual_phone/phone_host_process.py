@@ -43,6 +43,7 @@ async def serve(spec: PhonesSpec, report_fd: int) -> None:
         await stop.wait()
         for server in servers:
             server.close()
+            await server.phone.shut_down()
 
 
 @contextlib.contextmanager

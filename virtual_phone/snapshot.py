@@ -37,8 +37,14 @@ _EVENTS: dict[str, tuple[type, ...]] = {
 
 
 def take(phone: DeviceState) -> dict[str, Any]:
-    """Return the state of a phone as JSON-compatible values."""
+    """Return the state of a phone as JSON-compatible values.
+
+    Raises:
+        ValueError: a live app is running, whose state is outside the phone.
+    """
     tasks, dialog = phone.tasks, phone.dialog
+    if live := sorted(name for name in tasks.running if tasks.apps[name].is_live):
+        raise ValueError(f"{live[0]} is running, and its state cannot be saved; stop it first")
     return {
         "version": VERSION,
         "apps": {

@@ -4,9 +4,11 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Coroutine, Sequence
+from typing import Literal
 
-from virtual_phone.apps.app import App
+from virtual_phone.apps.app import App, LiveApp
 from virtual_phone.apps.dialogs import KINDS
+from virtual_phone.apps.installed_app import InstalledApp
 from virtual_phone.device_state import DeviceState
 from virtual_phone.faults.faults import Faults
 from virtual_phone.input_handler import InputHandler
@@ -19,6 +21,8 @@ from virtual_phone.system.process_table import ProcessTable
 from virtual_phone.system.screen_frame import ScreenFrame
 
 QUICK_REBOOT_S = 0.2
+_DENSITY_OF_ONE = 160
+"""Density in dots per inch at which a density-independent pixel is one pixel."""
 
 
 class VirtualPhone(DeviceState):
@@ -72,6 +76,9 @@ class VirtualPhone(DeviceState):
         self.sent_frame: ScreenFrame | None = None
         """Last frame sent to a client that requests changes only."""
         self._jobs: set[asyncio.Task[None]] = set()
+        for installed in self.tasks.apps.values():
+            if isinstance(installed.app, LiveApp):
+                installed.app.attach(LiveAppHost(self, installed))
 
     @property
     def shown(self) -> VisibleState:
@@ -104,6 +111,12 @@ class VirtualPhone(DeviceState):
             job.cancel()
         self.log.add("boot", "the phone has started")
         self.display.show_now()
+
+    async def shut_down(self) -> None:
+        """End everything that runs outside this process."""
+        for installed in self.tasks.apps.values():
+            if isinstance(installed.app, LiveApp):
+                await installed.app.shut_down()
 
     def _on_change(self) -> None:
         if self.faults.get("front").partition("/")[0] != self.tasks.front:
@@ -145,6 +158,41 @@ class VirtualPhone(DeviceState):
                 self.show_dialog(kind)
         if not value and self.dialog is not None:
             self.end_dialog()
+
+
+class LiveAppHost:
+    """What a phone offers to one of its live apps; see `AppHost`."""
+
+    def __init__(self, phone: VirtualPhone, installed: InstalledApp) -> None:
+        self.network = phone.network
+        self._phone, self._installed = phone, installed
+
+    @property
+    def area(self) -> tuple[int, int]:
+        """Width and height of the app's area, in pixels."""
+        return self._phone.geometry.area
+
+    @property
+    def scale(self) -> float:
+        """Pixels per density-independent pixel."""
+        geometry = self._phone.geometry
+        return (geometry.density_override or geometry.physical_density) / _DENSITY_OF_ONE
+
+    def changed(self) -> None:
+        """Show what the app draws now."""
+        self._installed.area = None
+        if self._phone.tasks.installed is self._installed:
+            self._phone.display.show_later()
+
+    def fail(self, kind: Literal["anr", "crash"]) -> None:
+        """Show the system's dialog about the app; one in the background only ends."""
+        tasks, package = self._phone.tasks, self._installed.app.package
+        dialog = self._phone.dialog
+        is_free = dialog is None or (dialog.kind, kind) == ("anr", "crash")
+        if tasks.installed is self._installed and is_free:
+            self._phone.show_dialog(kind)
+        elif kind == "crash" and package in tasks.running:
+            tasks.crash(package)
 
 
 class Ticker:

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
+from virtual_phone.system.phone_network import PhoneNetwork
 from virtual_phone.types import Image
 
 STATE_FOLDER = "/data/local/tmp/agentrl"
@@ -38,6 +39,27 @@ class View:
     children: Sequence["View"] = field(default=())
 
 
+class AppHost(Protocol):
+    """What a phone offers to a live app."""
+
+    network: PhoneNetwork
+    """The phone's own ports."""
+
+    @property
+    def area(self) -> tuple[int, int]:
+        """Width and height of the app's area, in pixels."""
+
+    @property
+    def scale(self) -> float:
+        """Pixels per density-independent pixel."""
+
+    def changed(self) -> None:
+        """Show what the app draws now."""
+
+    def fail(self, kind: Literal["anr", "crash"]) -> None:
+        """Show the system's dialog about an app that does not respond or has crashed."""
+
+
 class App(Protocol):
     """An app on a virtual phone.
 
@@ -58,9 +80,11 @@ class App(Protocol):
     "https")`. `am start -a android.intent.action.VIEW -d URL` then launches the app with the URL as
     the extra `data`.
 
+    An app that draws what happens outside this process, such as a web page, is a `LiveApp`.
+
     Three more methods are optional: `text(text: str) -> bool` receives typed text,
     `clear_text() -> bool` deletes it, and `views() -> Sequence[View]` describes the screen for
-    `uiautomator dump`.
+    `uiautomator dump`; it may be a coroutine.
     """
 
     package: str
@@ -93,3 +117,21 @@ class App(Protocol):
 
     def state(self) -> Mapping[str, Any]:
         """Return the true state as plain JSON values, which the phone publishes for the shell."""
+
+
+@runtime_checkable
+class LiveApp(Protocol):
+    """An app that draws what happens outside this process, in addition to the methods of `App`.
+
+    Its inputs only begin something and return False; it calls `AppHost.changed` when it has
+    something new to show. It is not recorded, so a phone on which it runs cannot be saved.
+    """
+
+    def attach(self, host: AppHost) -> None:
+        """Take over the phone, before everything else."""
+
+    def close(self) -> None:
+        """End what runs outside this process: the app's own process has ended."""
+
+    async def shut_down(self) -> None:
+        """End what all phones of this process share, before it ends."""

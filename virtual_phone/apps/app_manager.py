@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
-from virtual_phone.apps.app import App
+from virtual_phone.apps.app import App, LiveApp
 from virtual_phone.apps.installed_app import Input, InstalledApp, component_name
 from virtual_phone.apps.system_packages import LAUNCHER, LAUNCHER_ACTIVITY
 from virtual_phone.apps.text_page_app import TextPage
@@ -130,6 +130,9 @@ class AppManager:
         """End an app's process; its next process gets a new id."""
         self.running.discard(package)
         self._pids.pop(package, None)
+        installed = self.apps.get(package)
+        if installed is not None and isinstance(installed.app, LiveApp):
+            installed.app.close()
 
     def stop(self, package: str) -> None:
         """Stop an app and remove its published state."""
@@ -181,21 +184,25 @@ class AppManager:
     def install(self, installed: InstalledApp) -> None:
         """Install an app, replacing any older version."""
         package = installed.app.package
+        self.end_process(package)
         self.apps.pop(package, None)
         self.apps[package] = installed
         self.stop(package)
 
     def uninstall(self, package: str) -> bool:
         """Uninstall an app; return whether it was installed."""
-        if self.apps.pop(package, None) is None:
+        if package not in self.apps:
             return False
+        self.end_process(package)
+        del self.apps[package]
         self.disabled.discard(package)
         self.stop(package)
         return True
 
     def end_all(self) -> None:
         """Stop everything, as a reboot does."""
-        self.running.clear()
+        for package in [*self.running]:
+            self.end_process(package)
         self.crashed.clear()
         self.stack.clear()
         self.pages.clear()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from virtual_phone.apps.apk import ApkManifest
-from virtual_phone.apps.app import App
+from virtual_phone.apps.app import App, LiveApp
 from virtual_phone.types import Image
 
 Input = tuple[Any, ...]
@@ -51,6 +51,11 @@ class InstalledApp:
         return {component_name(app.package, activity) for activity in activities}
 
     @property
+    def is_live(self) -> bool:
+        """Whether what the app draws happens outside this process."""
+        return isinstance(self.app, LiveApp)
+
+    @property
     def version(self) -> tuple[str, int]:
         """Version name and version code."""
         manifest = self.manifest
@@ -73,13 +78,16 @@ class InstalledApp:
         if event[0] != _TICK:
             self.touches += 1
             self.clock_s += SECONDS_PER_TOUCH
-        self._remember(event)
+        if not self.is_live:
+            self._remember(event)
         if used:
             self.area = None
         return used
 
     def replay(self) -> None:
         """Restore the state by repeating the recorded inputs."""
+        if self.is_live:
+            raise ValueError(f"{self.app.package} is live: its state cannot be restored")
         if len(self.inputs) >= _MAX_INPUTS:
             raise ValueError(
                 f"{self.app.package} cannot be replayed: it received {_MAX_INPUTS} or more inputs"

@@ -196,7 +196,11 @@ async def agentrl(ctx: CommandContext) -> int:
     commands run by the shell, oldest first, and clears the list.
     """
     if ctx.arguments == ["dump"]:
-        return ctx.print(json.dumps(snapshot.take(ctx.phone), ensure_ascii=False))
+        try:
+            state = snapshot.take(ctx.phone)
+        except ValueError as error:
+            return ctx.fail(f"Error: {error}")
+        return ctx.print(json.dumps(state, ensure_ascii=False))
     if ctx.arguments == ["load"]:
         try:
             snapshot.restore(ctx.phone, json.loads(await ctx.read_all()))

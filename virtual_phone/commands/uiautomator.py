@@ -1,5 +1,6 @@
 """`uiautomator dump`: the view hierarchy of the screen as XML."""
 
+import inspect
 import logging
 import re
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ async def uiautomator(ctx: CommandContext) -> int:
     if not ctx.phone.power.awake:
         return ctx.fail("ERROR: could not get idle state.")
     await ctx.phone.display.wait_until_idle()
-    xml = _hierarchy(ctx.phone).encode("utf-8", "replace")
+    xml = (await _hierarchy(ctx.phone)).encode("utf-8", "replace")
     if target == "/dev/tty":
         ctx.out(xml)
     else:
@@ -42,16 +43,16 @@ async def uiautomator(ctx: CommandContext) -> int:
     return ctx.print(f"UI hierchary dumped to: {target}")  # codespell:ignore
 
 
-def _hierarchy(phone: VirtualPhone) -> str:
+async def _hierarchy(phone: VirtualPhone) -> str:
     """Return the hierarchy as XML, with bounds in screen pixels."""
-    package, views = _front(phone)
+    package, views = await _front(phone)
     root = View(bounds=_WHOLE, kind="android.widget.FrameLayout", children=views)
     hierarchy = ElementTree.Element("hierarchy", rotation=str(phone.geometry.rotation))
     _add_node(phone, package, root, hierarchy, 0)
     return _HEAD + ElementTree.tostring(hierarchy, "unicode")
 
 
-def _front(phone: VirtualPhone) -> tuple[str, Sequence[View]]:
+async def _front(phone: VirtualPhone) -> tuple[str, Sequence[View]]:
     """Return the package in front and its views."""
     if phone.power.locked:
         lock = View(bounds=_WHOLE, id="keyguard", description="Swipe up to unlock")
@@ -69,7 +70,8 @@ def _front(phone: VirtualPhone) -> tuple[str, Sequence[View]]:
     package = installed.app.package
     views = getattr(installed.app, "views", None)
     try:
-        children = views() if callable(views) else []
+        found = views() if callable(views) else []
+        children = await found if inspect.isawaitable(found) else found
     except Exception:
         # Treat an app whose `views` fails as an app without views.
         log.exception("views() of %s failed", package)

@@ -75,6 +75,36 @@ class Pipe:
         self._changed.notify()
 
 
+class PipeEnd:
+    """One end of a connection made of two pipes."""
+
+    def __init__(self, received: Pipe, sent: Pipe) -> None:
+        self._received, self._sent = received, sent
+
+    async def read(self) -> bytes:
+        """Return everything received since the last read; empty at the end."""
+        return await self._received.read()
+
+    def write(self, data: Buffer) -> None:
+        """Send bytes."""
+        self._sent.write(data)
+
+    async def drain(self) -> None:
+        """Wait until there is room for more."""
+        await self._sent.drain()
+
+    def close(self) -> None:
+        """Close both directions."""
+        self._sent.write_eof()
+        self._received.close_reader()
+
+
+def connected() -> tuple[Channel, Channel]:
+    """Create a connection within the phone; return its two ends."""
+    one, other = Pipe(), Pipe()
+    return PipeEnd(one, other), PipeEnd(other, one)
+
+
 async def relay(one: Channel, other: Channel) -> None:
     """Copy bytes in both directions until either side ends, then close both."""
     copies = [asyncio.create_task(_copy(one, other)), asyncio.create_task(_copy(other, one))]

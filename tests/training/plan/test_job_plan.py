@@ -227,7 +227,7 @@ def test_a_player_of_the_warm_start_that_is_gone_does_not_prevent_the_model_from
     )
     plan = plan_rollouts(config)
     check_model_play(plan)
-    with pytest.raises(ConfigError, match="no.such.module"):
+    with pytest.raises(ConfigError, match=r"no\.such\.module"):
         check_scripted_play(plan, ["expert"])
 
 
