@@ -184,6 +184,16 @@ class LiveAppHost:
         if self._phone.tasks.installed is self._installed:
             self._phone.display.show_later()
 
+    def handled(self) -> None:
+        """Count a touch or key whose effect the app draws now, and show it."""
+        self._installed.count_touch()
+        self.changed()
+
+    def leave(self) -> None:
+        """Leave the app for the one below it, as BACK does."""
+        if self._phone.tasks.installed is self._installed:
+            self._phone.tasks.back()
+
     def fail(self, kind: Literal["anr", "crash"]) -> None:
         """Show the system's dialog about the app; one in the background only ends."""
         tasks, package = self._phone.tasks, self._installed.app.package

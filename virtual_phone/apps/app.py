@@ -56,6 +56,12 @@ class AppHost(Protocol):
     def changed(self) -> None:
         """Show what the app draws now."""
 
+    def handled(self) -> None:
+        """Count a touch or key whose effect the app draws now, and show it."""
+
+    def leave(self) -> None:
+        """Leave the app for the one below it, as BACK does."""
+
     def fail(self, kind: Literal["anr", "crash"]) -> None:
         """Show the system's dialog about an app that does not respond or has crashed."""
 
@@ -123,8 +129,9 @@ class App(Protocol):
 class LiveApp(Protocol):
     """An app that draws what happens outside this process, in addition to the methods of `App`.
 
-    Its inputs only begin something and return False; it calls `AppHost.changed` when it has
-    something new to show. It is not recorded, so a phone on which it runs cannot be saved.
+    Its inputs only begin something; it calls `AppHost.handled` when an input has had its effect,
+    and `AppHost.changed` when it has something else to show. It is not recorded, so a phone on
+    which it runs cannot be saved.
     """
 
     def attach(self, host: AppHost) -> None:

@@ -75,14 +75,19 @@ class InstalledApp:
         Exceptions from the app propagate; the event is not recorded and the state is undefined.
         """
         used = self._apply(event)
+        if self.is_live:
+            return used  # the app counts it itself, once it has an effect
         if event[0] != _TICK:
-            self.touches += 1
-            self.clock_s += SECONDS_PER_TOUCH
-        if not self.is_live:
-            self._remember(event)
+            self.count_touch()
+        self._remember(event)
         if used:
             self.area = None
         return used
+
+    def count_touch(self) -> None:
+        """Count a touch or key as handled."""
+        self.touches += 1
+        self.clock_s += SECONDS_PER_TOUCH
 
     def replay(self) -> None:
         """Restore the state by repeating the recorded inputs."""

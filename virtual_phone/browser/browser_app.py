@@ -96,10 +96,10 @@ class BrowserApp:
         """Press a key; BACK leaves the app on the first page of the history."""
         if self._tab is None:
             return False
-        if code != "KEYCODE_BACK":
-            self._tab.press(code)
+        if code == "KEYCODE_BACK":
+            self._tab.go_back()
         else:
-            return self._tab.go_back()
+            self._tab.press(code)
         return True
 
     def text(self, text: str) -> bool:

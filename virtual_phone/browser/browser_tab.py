@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -34,7 +35,7 @@ _KEYS = {
 }  # fmt: skip
 """Names of Android's keys (without `KEYCODE_`) and of the browser's."""
 
-_BACKGROUND_S = 10.0
+_BACKGROUND_S, _CAPTURE_S = 10.0, 0.5
 _MAX_TITLE = 1000
 _WORLD = "agentrl"
 """Name of the world of `_TELL_TITLE`, whose variables the page does not see."""
@@ -49,6 +50,15 @@ if (top === self) {
 _tasks: set["asyncio.Task[None]"] = set()
 
 Job = Callable[[Page, CDPSession], Awaitable[object]]
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class _Queued:
+    """A job of a page."""
+
+    job: Job
+    is_input: bool
+    """Whether it is a touch or a key of the phone."""
 
 
 class BrowserTab:
@@ -68,21 +78,23 @@ class BrowserTab:
         self.url, self.title = url, ""
         self.frame: Image | None = None
         """The last frame, uint8[height, width, 3]; None before the first one."""
-        self._num_behind = 0
-        """Number of pages in the history before this one."""
         self.target: DevToolsTarget | None = None
         """The page in Chromium's DevTools protocol; None until it is open."""
         self._host, self._deadline_s = host, deadline_s
         self._proxy = NetworkProxy(host.network, hosts)
-        self._jobs: asyncio.Queue[Job] = asyncio.Queue(_MAX_WAITING)
+        self._jobs: asyncio.Queue[_Queued] = asyncio.Queue(_MAX_WAITING)
+        self._captured_s = 0.0
+        """When the last frame was captured, in seconds since 1970."""
         self._touched_s = -_GESTURE_S
-        self.do(partial(_open, url))
+        self._navigation = asyncio.Event()
+        """Set when the page has changed."""
+        self._do(partial(_open, url))
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def do(self, job: Job) -> None:
+    def _do(self, job: Job, *, is_input: bool = False) -> None:
         """Let the page do something after all that waits; drop it if too much does."""
         with suppress(asyncio.QueueFull):
-            self._jobs.put_nowait(job)
+            self._jobs.put_nowait(_Queued(job=job, is_input=is_input))
 
     def tap(self, x: float, y: float) -> None:
         """Tap (x, y), in fractions of the page's area."""
@@ -93,19 +105,24 @@ class BrowserTab:
         self._touched_s = time.monotonic()
         width, height = (side / self._host.scale for side in self._host.area)
         start, end = (x1 * width, y1 * height), (x2 * width, y2 * height)
-        self.do(lambda _, session: _move_finger(session, start, end, duration_ms / 1000))
+        duration_s = min(duration_ms / 1000, self._deadline_s / 2)
+        self._do(lambda _, session: _move_finger(session, start, end, duration_s), is_input=True)
 
     def press(self, code: str) -> None:
         """Press a key such as `KEYCODE_ENTER`."""
+        self._touched_s = time.monotonic()
         name = code.removeprefix("KEYCODE_")
         key = _KEYS.get(name, name.lower() if len(name) == 1 else "")
-        if key:
-            self._touched_s = time.monotonic()
-            self.do(lambda page, _: page.keyboard.press(key))
+
+        async def press(page: Page, _: CDPSession) -> None:
+            if key:
+                await page.keyboard.press(key)
+
+        self._do(press, is_input=True)
 
     def insert_text(self, text: str) -> None:
         """Type text into the focused field."""
-        self.do(lambda page, _: page.keyboard.insert_text(text))
+        self._do(lambda page, _: page.keyboard.insert_text(text), is_input=True)
 
     def clear_text(self) -> None:
         """Delete the text of the focused field."""
@@ -114,19 +131,29 @@ class BrowserTab:
             await page.keyboard.press("Control+A")
             await page.keyboard.press("Delete")
 
-        self.do(clear)
+        self._do(clear, is_input=True)
 
-    def go_back(self) -> bool:
-        """Return to the previous page of the history; return False if there is none."""
-        if self._num_behind == 0:
-            return False
-        self._num_behind -= 1
-        self.do(lambda page, _: page.go_back(wait_until="commit"))
-        return True
+    def go_back(self) -> None:
+        """Return to the previous page of the history; leave the app if there is none."""
+
+        async def back(_: Page, session: CDPSession) -> None:
+            history = await session.send("Page.getNavigationHistory")
+            entries, index = history["entries"], history["currentIndex"]
+            if index > 0 and entries[index - 1]["url"] != "about:blank":
+                earlier = {"entryId": entries[index - 1]["id"]}
+                self._navigation.clear()
+                await session.send("Page.navigateToHistoryEntry", earlier)
+                # Another BACK must find the history after this one.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._navigation.wait(), self._deadline_s / 2)
+            else:
+                self._host.leave()
+
+        self._do(back, is_input=True)
 
     def resize(self) -> None:
         """Take over the size of the phone's screen, after it has turned for example."""
-        self.do(self._set_size)
+        self._do(self._set_size)
 
     async def views(self) -> Sequence[View]:
         """Return the views of the page, from its accessibility tree.
@@ -141,7 +168,7 @@ class BrowserTab:
             if not found.done():
                 found.set_result(views)
 
-        self.do(read)
+        self._do(read)
         return await asyncio.wait_for(found, self._deadline_s)
 
     def close(self) -> None:
@@ -166,8 +193,7 @@ class BrowserTab:
                 target = str(info["targetInfo"]["targetId"])
                 self.target = DevToolsTarget(port=browser.devtools_port, id=target)
             while True:
-                job = await self._jobs.get()
-                await self._perform(job, page, session)
+                await self._perform(await self._jobs.get(), page, session)
         except Exception as error:
             # Chromium has ended or does not start, for example.
             log.warning("the browser cannot show %s: %s", self.url[:200], error)
@@ -177,10 +203,13 @@ class BrowserTab:
             if context is not None:
                 _in_background(context.close)
 
-    async def _perform(self, job: Job, page: Page, session: CDPSession) -> None:
+    async def _perform(self, queued: _Queued, page: Page, session: CDPSession) -> None:
         try:
             async with asyncio.timeout(self._deadline_s):
-                await job(page, session)
+                await queued.job(page, session)
+                if queued.is_input:
+                    await self._capture(session)
+                    self._host.handled()
         except TimeoutError:
             self._host.fail("anr")
         except Error as error:
@@ -194,7 +223,7 @@ class BrowserTab:
         page.on("crash", lambda _: self._host.fail("crash"))
         page.on("dialog", lambda dialog: _in_background(dialog.dismiss))
         page.on("popup", lambda popup: _in_background(partial(self._follow, popup)))
-        page.on("framenavigated", lambda frame: self._navigated(frame, page, session))
+        page.on("framenavigated", lambda frame: self._navigated(frame, page))
         session.on("Page.screencastFrame", lambda event: self._show(event, session))
         session.on("Runtime.bindingCalled", self._rename)
         await self._set_size(page, session)
@@ -217,24 +246,30 @@ class BrowserTab:
             },
         )  # fmt: skip
 
+    async def _capture(self, session: CDPSession) -> None:
+        """Draw the page as it is now, also if the frame of the screencast is still on its way."""
+        taken = None
+        while taken is None:
+            began_s = time.time()
+            capture = session.send("Page.captureScreenshot", {"format": "png"})
+            # A page that is just being replaced by another one never answers.
+            with suppress(TimeoutError):
+                taken = await asyncio.wait_for(capture, _CAPTURE_S)
+        self._captured_s = began_s
+        self.frame = _decoded(taken["data"])
+
     def _show(self, event: dict[str, Any], session: CDPSession) -> None:
         shown = {"sessionId": event["sessionId"]}
         _in_background(partial(session.send, "Page.screencastFrameAck", shown))
-        image = cv2.imdecode(np.frombuffer(base64.b64decode(event["data"]), np.uint8), 1)
-        if image is not None:
-            self.frame = np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), np.uint8)
+        if event["metadata"].get("timestamp", math.inf) >= self._captured_s:
+            self.frame = _decoded(event["data"])
             self._host.changed()
 
-    def _navigated(self, frame: Any, page: Page, session: CDPSession) -> None:
+    def _navigated(self, frame: Any, page: Page) -> None:
         if frame == page.main_frame:
             self.url = page.url
-            self.do(self._read_history)
-
-    async def _read_history(self, page: Page, session: CDPSession) -> None:
-        history = await session.send("Page.getNavigationHistory")
-        starts_empty = history["entries"][0]["url"] == "about:blank"
-        self._num_behind = max(history["currentIndex"] - starts_empty, 0)
-        self._host.changed()
+            self._navigation.set()
+            self._host.changed()
 
     def _rename(self, event: dict[str, Any]) -> None:
         self.title = str(event["payload"])[:_MAX_TITLE]
@@ -246,7 +281,12 @@ class BrowserTab:
         await popup.close()
         if gesture and is_web(url):
             self._touched_s = -_GESTURE_S
-            self.do(partial(_open, url))
+            self._do(partial(_open, url))
+
+
+def _decoded(png: str) -> Image:
+    image = cv2.imdecode(np.frombuffer(base64.b64decode(png), np.uint8), cv2.IMREAD_COLOR_RGB)
+    return np.asarray(image, np.uint8)
 
 
 async def all_closed() -> None:
