@@ -43,6 +43,8 @@ async def serve(spec: PhonesSpec, report_fd: int) -> None:
         await stop.wait()
         for server in servers:
             server.close()
+            server.phone.tasks.end_all()
+        for server in servers:
             await server.phone.shut_down()
 
 

@@ -149,7 +149,7 @@ def _apply_app(installed: InstalledApp, state: Mapping[str, Any] | None) -> None
     installed.inputs = [_event(event) for event in state["inputs"]]
     installed.touches, installed.launches = int(state["touches"]), int(state["launches"])
     installed.clock_s = int(state["clock_s"])
-    if installed.launches:
+    if installed.launches and not installed.is_live:
         installed.replay()
 
 

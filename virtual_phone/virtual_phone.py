@@ -195,7 +195,7 @@ class LiveAppHost:
             self._phone.tasks.back()
 
     def fail(self, kind: Literal["anr", "crash"]) -> None:
-        """Show the system's dialog about the app; one in the background only ends."""
+        """Show the system's dialog about the app; in the background, a crash only ends it."""
         tasks, package = self._phone.tasks, self._installed.app.package
         dialog = self._phone.dialog
         is_free = dialog is None or (dialog.kind, kind) == ("anr", "crash")
@@ -203,6 +203,7 @@ class LiveAppHost:
             self._phone.show_dialog(kind)
         elif kind == "crash" and package in tasks.running:
             tasks.crash(package)
+            self._phone.display.show_later()
 
 
 class Ticker:

@@ -86,7 +86,7 @@ class App(Protocol):
     "https")`. `am start -a android.intent.action.VIEW -d URL` then launches the app with the URL as
     the extra `data`.
 
-    An app that draws what happens outside this process, such as a web page, is a `LiveApp`.
+    An app that draws the content of another process, such as a web page, is a `LiveApp`.
 
     Three more methods are optional: `text(text: str) -> bool` receives typed text,
     `clear_text() -> bool` deletes it, and `views() -> Sequence[View]` describes the screen for
@@ -127,7 +127,7 @@ class App(Protocol):
 
 @runtime_checkable
 class LiveApp(Protocol):
-    """An app that draws what happens outside this process, in addition to the methods of `App`.
+    """An app that draws the content of another process, in addition to the methods of `App`.
 
     Its inputs only begin something; it calls `AppHost.handled` when an input has had its effect,
     and `AppHost.changed` when it has something else to show. It is not recorded, so a phone on
@@ -135,10 +135,10 @@ class LiveApp(Protocol):
     """
 
     def attach(self, host: AppHost) -> None:
-        """Take over the phone, before everything else."""
+        """Receive the phone; called once, before any other method."""
 
     def close(self) -> None:
-        """End what runs outside this process: the app's own process has ended."""
+        """End what runs in the other process: on the phone, the app's own process has ended."""
 
     async def shut_down(self) -> None:
         """End what all phones of this process share, before it ends."""

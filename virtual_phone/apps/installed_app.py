@@ -52,7 +52,7 @@ class InstalledApp:
 
     @property
     def is_live(self) -> bool:
-        """Whether what the app draws happens outside this process."""
+        """Whether the app draws the content of another process."""
         return isinstance(self.app, LiveApp)
 
     @property
@@ -75,11 +75,12 @@ class InstalledApp:
         Exceptions from the app propagate; the event is not recorded and the state is undefined.
         """
         used = self._apply(event)
-        if self.is_live:
+        if self.is_live and hasattr(self.app, event[0]):
             return used  # the app counts it itself, once it has an effect
         if event[0] != _TICK:
             self.count_touch()
-        self._remember(event)
+        if not self.is_live:
+            self._remember(event)
         if used:
             self.area = None
         return used
@@ -112,7 +113,9 @@ class InstalledApp:
         """Return the published state as JSON."""
         state = {"touches": self.touches, "launches": self.launches, **self.app.state()}
         # `default` converts NumPy numbers to Python numbers.
-        return json.dumps(state, ensure_ascii=False, default=np.generic.item).encode()
+        return json.dumps(state, ensure_ascii=False, default=np.generic.item).encode(
+            "utf-8", "replace"
+        )
 
     def _remember(self, event: Input) -> None:
         """Record an input; consecutive ticks are merged to keep the history short."""

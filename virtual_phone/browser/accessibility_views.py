@@ -20,25 +20,31 @@ _CLICKABLE = frozenset((
     "button", "checkbox", "combobox", "link", "menuitem", "option", "radio", "searchbox", "slider",
     "spinbutton", "switch", "tab", "textbox",
 ))  # fmt: skip
-_MAX_NODES = 5_000
+_COUNT = "document.getElementsByTagName('*').length"
+_MAX_NODES = 20_000
+_MAX_DEPTH = 100
+"""As deep as `uiautomator` writes."""
 
 Bounds = tuple[float, float, float, float]
 
 
 async def read(session: CDPSession, size: tuple[float, float]) -> Sequence[View]:
-    """Return the views of the page's main document that can be seen.
+    """Return the views of the page's main document that can be seen; none for a huge page.
 
     Args:
         session: session of the page.
         size: width and height of the page's area, in physical pixels, the unit of snapshots.
     """
+    counted = await session.send("Runtime.evaluate", {"expression": _COUNT})
+    if counted["result"].get("value", 0) > _MAX_NODES:
+        return []
     tree = await session.send("Accessibility.getFullAXTree")
     snapshot = await session.send("DOMSnapshot.captureSnapshot", {"computedStyles": []})
-    nodes = {node["nodeId"]: node for node in tree["nodes"][:_MAX_NODES]}
+    nodes = {node["nodeId"]: node for node in tree["nodes"]}
     root = next((node for node in nodes.values() if "parentId" not in node), None)
     if root is None:
         return []
-    return list(_views(root, nodes, _bounds(snapshot["documents"][0], size)))
+    return list(_views(root, nodes, _bounds(snapshot["documents"][0], size), 0))
 
 
 def _bounds(document: Mapping[str, Any], size: tuple[float, float]) -> dict[int, Bounds]:
@@ -56,14 +62,14 @@ def _bounds(document: Mapping[str, Any], size: tuple[float, float]) -> dict[int,
 
 
 def _views(
-    node: Mapping[str, Any], nodes: Mapping[str, Any], bounds: Mapping[int, Bounds]
+    node: Mapping[str, Any], nodes: Mapping[str, Any], bounds: Mapping[int, Bounds], depth: int
 ) -> Iterator[View]:
     """Yield a node's view; those of its children instead if it is only a part of the layout."""
     children = [
         view
-        for child in node.get("childIds", ())
+        for child in (node.get("childIds", ()) if depth < _MAX_DEPTH else ())
         if child in nodes
-        for view in _views(nodes[child], nodes, bounds)
+        for view in _views(nodes[child], nodes, bounds, depth + 1)
     ]
     place, role = bounds.get(node.get("backendDOMNodeId", -1)), node.get("role", {}).get("value")
     if node.get("ignored") or place is None or role in ("generic", "InlineTextBox", "none"):

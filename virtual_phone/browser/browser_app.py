@@ -1,6 +1,5 @@
 """Chrome on the virtual phone: `am start -a android.intent.action.VIEW -d URL` opens a page."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from virtual_phone.browser.browser_tab import BrowserTab, all_closed, is_web
 from virtual_phone.browser.devtools_socket import DevToolsSocket
 from virtual_phone.types import Image
 
-_WHOLE = 8
+_MAX_EXCESS_PX = 8
 """A frame has whole CSS pixels, fewer than this many more physical pixels than the screen."""
 
 
@@ -31,24 +30,29 @@ class BrowserApp:
         deadline_s: how long a page may take to react before it counts as not responding.
 
     Raises:
-        ValueError: the deadline is not positive.
+        ValueError: the hosts are not a list, or the deadline is not positive.
+        SettingError: Chromium is not installed.
     """
 
     package = BROWSER
     activity = ACTIVITIES[BROWSER]
     schemes = ("http", "https")
 
-    def __init__(self, hosts: Sequence[str] = (), deadline_s: float = 10.0) -> None:
+    def __init__(self, hosts: Sequence[str] = (), deadline_s: float = 20.0) -> None:
+        if isinstance(hosts, str):
+            raise ValueError(f"hosts={hosts!r}: must be a list")
         if deadline_s <= 0:
             raise ValueError(f"deadline_s={deadline_s:g}: must be positive")
         chromium.executable()
         self._hosts, self._deadline_s = tuple(hosts), deadline_s
         self._host: AppHost | None = None
         self._tab: BrowserTab | None = None
+        self._socket: DevToolsSocket | None = None
+        self._state: dict[str, str] = {}
         self._size = (0, 0)
 
     def attach(self, host: AppHost) -> None:
-        """Take over the phone's network and screen."""
+        """Receive the phone's network and screen; called once."""
         self._host = host
 
     def launch(self, extras: Mapping[str, str]) -> None:
@@ -68,15 +72,16 @@ class BrowserApp:
 
     def close(self) -> None:
         """Close the page."""
-        if self._tab is not None:
+        if self._socket is not None:
             self._socket.close()
+        if self._tab is not None:
+            self._state = self._described(self._tab)
             self._tab.close()
             self._tab = None
 
     async def shut_down(self) -> None:
         """End the Chromium of this process."""
         self.close()
-        await asyncio.sleep(0)
         await all_closed()
         await chromium.close_all()
 
@@ -123,7 +128,7 @@ class BrowserApp:
         if tab is None or tab.frame is None:
             return np.full((height, width, 3), 255, np.uint8)
         missing = (tab.frame.shape[0] - height, tab.frame.shape[1] - width)
-        if all(0 <= pixels < _WHOLE for pixels in missing):
+        if all(0 <= pixels < _MAX_EXCESS_PX for pixels in missing):
             return np.ascontiguousarray(tab.frame[:height, :width])
         return np.asarray(cv2.resize(tab.frame, (width, height)), np.uint8)
 
@@ -132,6 +137,9 @@ class BrowserApp:
         return [] if self._tab is None else await self._tab.views()
 
     def state(self) -> Mapping[str, Any]:
-        """Return the page's URL and title."""
-        tab = self._tab
-        return {} if tab is None else {"url": tab.url, "title": tab.title}
+        """Return the page's URL and title, also after it has ended."""
+        return self._state if self._tab is None else self._described(self._tab)
+
+    @staticmethod
+    def _described(tab: BrowserTab) -> dict[str, str]:
+        return {"url": tab.url, "title": tab.title}

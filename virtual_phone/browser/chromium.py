@@ -8,19 +8,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.async_api import Browser, BrowserContext, Error, Playwright, async_playwright
+from playwright.async_api import Browser, BrowserContext, Playwright, async_playwright
 
 from virtual_phone.errors import SettingError
 
 EXECUTABLE = "AGENTRL_CHROMIUM"
 """Environment variable with the path of Chromium."""
+SANDBOX = "AGENTRL_CHROMIUM_SANDBOX"
+"""Environment variable; `0` starts Chromium without its sandbox, where the system has none."""
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_START_S, _STOP_S = 60.0, 5.0
+START_S, _STOP_S = 60.0, 5.0
+"""Time limits for Chromium's start and end, in seconds."""
 _ARGUMENTS = (
     "--disable-background-networking", "--disable-component-update", "--disable-default-apps",
-    "--disable-sync", "--no-first-run", "--hide-scrollbars",
-    # Everything goes through the proxy, also requests to this machine and WebRTC.
-    "--proxy-bypass-list=<-loopback>", "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--disable-sync", "--no-first-run",
+    # Everything goes through the proxy of a context, also WebRTC.
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--disable-quic", "--js-flags=--max-old-space-size=256",
 )  # fmt: skip
 
@@ -46,17 +49,22 @@ _running: "dict[float, asyncio.Task[Chromium]]" = {}
 """The Chromium of this process by scale."""
 
 
-def executable() -> Path | None:
-    """Return the path of Chromium; None uses the one that Playwright has installed.
+def executable() -> Path:
+    """Return the path of Chromium.
 
     Raises:
-        SettingError: the environment variable names no file.
+        SettingError: there is none.
     """
     named = os.environ.get(EXECUTABLE)
     if named and not os.access(named, os.X_OK):
         raise SettingError(f"{EXECUTABLE}={named}: this program does not exist")
     found = named or next(filter(None, map(shutil.which, _NAMES)), None)
-    return Path(found) if found else None
+    if not found:
+        raise SettingError(
+            "the browser needs Chromium, which is not installed; run: apt-get install chromium, or "
+            f"set {EXECUTABLE} to the path of another one"
+        )
+    return Path(found)
 
 
 async def shared(scale: float) -> Chromium:
@@ -66,20 +74,24 @@ async def shared(scale: float) -> Chromium:
         Error: it cannot be started.
     """
     task = _running.get(scale)
-    if task is None or (
-        task.done() and (task.exception() or not task.result().browser.is_connected())
-    ):
+    if task is not None and task.done():
+        if task.exception() is not None:
+            task = None
+        elif not task.result().browser.is_connected():
+            await _stop(task.result())
+            task = None
+    if task is None:
         task = _running[scale] = asyncio.get_running_loop().create_task(_start(scale))
     return await asyncio.shield(task)
 
 
 async def close_all() -> None:
     """End every Chromium of this process."""
-    for task in _running.values():
-        with suppress(Error, TimeoutError):
-            async with asyncio.timeout(_STOP_S):
-                await (await task).playwright.stop()
+    tasks = [*_running.values()]
     _running.clear()
+    for started in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(started, Chromium):
+            await _stop(started)
 
 
 async def _start(scale: float) -> Chromium:
@@ -89,11 +101,22 @@ async def _start(scale: float) -> Chromium:
     # Frames of the screencast have this many pixels per CSS pixel, whatever a page emulates.
     arguments = [*_ARGUMENTS, f"--force-device-scale-factor={scale:g}"]
     arguments.append(f"--remote-debugging-port={port}")
-    if os.geteuid() == 0:
-        arguments.append("--no-sandbox")
     # If this process is killed, the driver reads the end of its standard input and ends Chromium.
     playwright = await async_playwright().start()
-    browser = await playwright.chromium.launch(
-        executable_path=executable(), args=arguments, timeout=_START_S * 1000
-    )
+    try:
+        browser = await playwright.chromium.launch(
+            executable_path=executable(), args=arguments, timeout=START_S * 1000,
+            chromium_sandbox=os.geteuid() != 0 and os.environ.get(SANDBOX) != "0",
+            # Chromium itself knows which windows a touch has opened.
+            ignore_default_args=["--disable-popup-blocking"],
+        )  # fmt: skip
+    except BaseException:
+        await playwright.stop()
+        raise
     return Chromium(playwright=playwright, browser=browser, devtools_port=port)
+
+
+async def _stop(started: Chromium) -> None:
+    with suppress(Exception):  # it may have ended already
+        async with asyncio.timeout(_STOP_S):
+            await started.playwright.stop()

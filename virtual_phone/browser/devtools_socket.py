@@ -1,7 +1,8 @@
 """The DevTools protocol of a phone's page, at the address of Chrome on Android.
 
 `adb forward tcp:9222 localabstract:chrome_devtools_remote` makes it available to any client of the
-protocol. Each phone shows its own page only, although all phones share one Chromium.
+protocol. Each phone lists its own page only, although all phones share one Chromium. Clients are
+trusted: the protocol of a page can reach other pages and the files of this computer.
 """
 
 import asyncio
@@ -10,7 +11,8 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.request import Request, urlopen
+from http.client import HTTPException
+from urllib.request import ProxyHandler, Request, build_opener
 
 from virtual_phone.browser.network_proxy import StreamChannel
 from virtual_phone.system.byte_channels import Channel, connected, relay
@@ -61,7 +63,7 @@ class DevToolsSocket:
 
     async def _serve(self, client: Channel) -> None:
         try:
-            with suppress(OSError, TimeoutError, ValueError):
+            with suppress(OSError, ValueError, KeyError, HTTPException):
                 await self._answer(client)
         finally:
             client.close()
@@ -73,18 +75,13 @@ class DevToolsSocket:
                 if not (data := await client.read()):
                     return
                 request += data
-        path = request.split(b" ", 2)[1].decode("latin-1")
-        target = self._target()
-        if target is not None and path == f"/devtools/page/{target.id}":
+        path = (request.split(b" ", 2) + [b""] * 2)[1].decode("latin-1")
+        target, is_upgrade = self._target(), b"upgrade: websocket" in request.lower()
+        if target is not None and is_upgrade and path == f"/devtools/page/{target.id}":
             browser = await _connect(target)
             browser.write(request)
             await relay(client, browser)
-        elif target is not None and path.partition("?")[0] in (
-            "/json",
-            "/json/",
-            "/json/list",
-            "/json/version",
-        ):
+        elif target is not None and path.partition("?")[0] in _LISTS:
             await _list(client, request, target)
         else:
             await _reply(client, b"404 Not Found", b"")
@@ -99,7 +96,8 @@ async def _list(client: Channel, request: bytes, target: DevToolsTarget) -> None
     asked = Request(f"http://127.0.0.1:{target.port}{path}", headers=headers)
 
     def read() -> bytes:
-        with urlopen(asked, timeout=_DEADLINE_S) as answer:
+        # Without the proxies of this machine.
+        with build_opener(ProxyHandler({})).open(asked, timeout=_DEADLINE_S) as answer:
             content: bytes = answer.read()
         return content
 

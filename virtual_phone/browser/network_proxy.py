@@ -1,6 +1,8 @@
 """The HTTP proxy of a phone's browser: it reaches the phone's own ports and allowed hosts only."""
 
 import asyncio
+import ipaddress
+import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -48,7 +50,7 @@ class NetworkProxy:
     Args:
         network: the phone's own ports, such as reversed ones.
         hosts: patterns of other hosts, such as `*.example.org`, that may be reached through this
-            machine's network.
+            machine's network. Only a name without `*` may lead to a private address.
     """
 
     def __init__(self, network: PhoneNetwork, hosts: Sequence[str]) -> None:
@@ -94,7 +96,7 @@ class NetworkProxy:
         if is_tunnel:
             client.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         else:
-            path = parts._replace(scheme="", netloc="").geturl() or "/"
+            path = "/" + target.partition("://")[2].partition("/")[2]
             goal.write(f"{method} {path} {version}\r\n".encode("latin-1") + _closing(head))
         await relay(client, goal)
 
@@ -104,7 +106,18 @@ class NetworkProxy:
         if not any(fnmatchcase(host, pattern) for pattern in self._hosts):
             return None
         async with asyncio.timeout(_DEADLINE_S):
-            return StreamChannel(*await asyncio.open_connection(host, port))
+            loop = asyncio.get_running_loop()
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            address = str(found[0][4][0])
+            # A name that a pattern allows may belong to a stranger, and lead to this computer.
+            if host not in self._hosts and not _is_public(address):
+                return None
+            return StreamChannel(*await asyncio.open_connection(address, port))
+
+
+def _is_public(address: str) -> bool:
+    ip = ipaddress.ip_address(address)
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_global
 
 
 def _closing(head: bytes) -> bytes:

@@ -32,6 +32,10 @@ PAGES = {
     "/download": f"{VIEWPORT}<title>page</title><body onclick=\"location='/file'\">",
     "/leave": f"{VIEWPORT}<script>setTimeout(() => location = 'http://example.org/', 50)</script>",
     "/redirect": "",
+    "/halves": f"{VIEWPORT}<script>document.title = 'half \\ud83d of a character'</script>",
+    "/stay": f"""{VIEWPORT}<title>stay</title><script>
+        addEventListener('beforeunload', event => event.preventDefault())</script>
+        <a href=/second style='position:absolute;left:10px;top:300px'>leave</a>""",
     "/worker": f"""{VIEWPORT}<script>
         navigator.serviceWorker.register('/worker.js').then(
             found => document.title = found ? 'registered' : 'refused')</script>""",
@@ -51,7 +55,8 @@ PAGES = {
             await reach('/second'), await reach('http://127.0.0.1:HERE/second'),
             await reach('http://[::1]:HERE/second'), await reach('http://example.org/'),
             await image('http://localhost:HERE/second'), await socket('ws://127.0.0.1:HERE/'),
-            await reach('http://127.0.0.2:HERE/second')].join(' '))()</script>""",
+            await reach('http://127.0.0.2:HERE/second'),
+            await reach('http://127.0.0.3:HERE/second')].join(' '))()</script>""",
 }
 
 

@@ -36,7 +36,7 @@ def server() -> Iterator[PageServer]:
 
 @pytest.fixture(scope="module")
 def phones() -> Iterator[VirtualPhones]:
-    settings = {"deadline_s": 3.0, "hosts": ["127.0.0.2"]}
+    settings = {"deadline_s": 3.0, "hosts": ["127.0.0.2", "127.0.0.3*"]}
     with spawn(2, [(APP, settings)], tempo="quick") as running:
         yield running
 
@@ -183,7 +183,7 @@ def test_a_page_reaches_the_phones_ports_and_allowed_hosts_only(
 ) -> None:
     server.asked.clear()
     open_page(phone, "/reach", "yes")
-    assert '"title": "yes no no no no no yes"' in phone.shell(f"cat {STATE}")
+    assert '"title": "yes no no no no no yes no"' in phone.shell(f"cat {STATE}")
     hosts = {asked.partition("/")[0] for asked in server.asked}
     assert hosts == {"localhost:8000", f"127.0.0.2:{server.server_port}"}
 
@@ -200,9 +200,22 @@ def test_what_a_page_asks_for_is_refused(phone: Station, path: str, title: str) 
 def test_a_page_that_leads_to_another_host_ends_there(phone: Station, path: str) -> None:
     url = f"http://localhost:8000{path}"
     phone.adb("shell", "am", "start", "-a", "android.intent.action.VIEW", "-d", url)
-    phone.wait_for(f"cat {STATE}", "chrome-error" if path == "/leave" else "localhost")
+    phone.wait_for(f"cat {STATE}", "chrome-error")
     assert "chrome" in focus(phone)
     open_page(phone, "/", "Front")
+
+
+def test_an_odd_title_is_published_and_home_counts_as_a_touch(phone: Station) -> None:
+    open_page(phone, "/halves", "half ? of a character")
+    touches = json.loads(phone.shell(f"cat {STATE}"))["touches"]
+    phone.shell("input keyevent HOME")
+    phone.wait_for(f"cat {STATE}", f'"touches": {touches + 1}')
+
+
+def test_a_page_that_wants_to_stay_can_be_left(phone: Station) -> None:
+    open_page(phone, "/stay", "stay")
+    phone.shell("input tap 300 900; input tap 40 665")
+    phone.wait_for(f"cat {STATE}", '"title": "Second')
 
 
 def test_a_download_and_windows_without_a_touch_change_nothing(phone: Station) -> None:
@@ -247,7 +260,10 @@ def test_a_phone_whose_browser_runs_cannot_be_saved(phone: Station) -> None:
     assert done.returncode != 0
     assert b"com.android.chrome is running" in done.stderr
     phone.shell(f"am force-stop {PACKAGE}")
-    assert json.loads(phone.adb("shell", "cmd", "agentrl", "dump"))["running"] == []
+    saved = phone.adb("shell", "cmd", "agentrl", "dump")
+    assert json.loads(saved)["running"] == []
+    phone.adb("shell", "cmd", "agentrl", "load", input=saved.encode())
+    open_page(phone, "/", "Front")
 
 
 @pytest.mark.slow
