@@ -29,6 +29,7 @@ _STEP_S = 0.016
 _FRAME_S = 1 / 15
 """Least time between two frames of the screencast, in seconds."""
 _CAPTURE_S = 0.5
+_PNG = {"format": "png", "optimizeForSpeed": True}
 _BACKGROUND_S = 10.0
 _MAX_WAITING = 100
 _MAX_TEXT = 2000
@@ -277,7 +278,7 @@ class BrowserTab:
             # A page that is just being replaced by another one never answers, or with an error.
             try:
                 async with asyncio.timeout(patience_s):
-                    taken = await session.send("Page.captureScreenshot", {"format": "png"})
+                    taken = await session.send("Page.captureScreenshot", _PNG)
             except TimeoutError:
                 patience_s *= 2
             except Error as error:
