@@ -210,7 +210,13 @@ class BrowserTab:
         except Exception as error:
             # Chromium has ended or does not start, for example.
             if not self._is_closed:
-                log.warning("the browser cannot show %s: %s", url[:_MAX_TEXT], error)
+                is_expected = isinstance(error, Error | OSError)  # also timeouts
+                log.warning(
+                    "the browser cannot show %s: %s",
+                    url[:_MAX_TEXT],
+                    error,
+                    exc_info=not is_expected,
+                )
             self._fail("crash")
         finally:
             self._proxy.close()
