@@ -26,6 +26,7 @@ GET_SGLANG = "pip install sglang, or set the address of a server: rollout.engine
 GET_DATA = "pip install 'agentrl-screens[data]'"
 GET_MINARI = "pip install 'agentrl-screens[minari]'"
 GET_PAGE = "pip install 'agentrl-screens[page]'"
+GET_WEB = "pip install 'agentrl-screens[web]'"
 GET_STREAM = "pip install 'agentrl-screens[stream]'"
 NO_VLLM = f"rollout.engine=vllm needs vLLM, which is not installed; run: {GET_VLLM}"
 NO_RAY = f"rollout.launcher=ray needs Ray, which is not installed; run: {GET_RAY}"
@@ -56,7 +57,7 @@ _EXTRAS = {
     "matplotlib": "plot",
     "minari": "minari",
     "minigrid": "minigrid",
-    "miniwob": "browsergym",
+    "miniwob": "miniwob",
     "mlflow": "mlflow",
     "onnxruntime": "ocr",
     "peft": "lora",

@@ -56,6 +56,14 @@ _register(
     "translator:SokobanTranslator",
     state_schema="state_schema:SokobanStateSchema",
 )
+for _name, _module in (("WebApp", "env"), ("MiniWoB", "miniwob")):
+    register(
+        f"{_name}-v0",
+        f"agentrl.envs.web_app.{_module}:{_name}",
+        translator="agentrl.envs.web_app.env:WebAppTranslator",
+        players={"random": "agentrl.envs.web_app.players:WebAppRandom"},
+        app="virtual_phone.browser.browser_app:BrowserApp",
+    )
 _register("QA", "agentrl.envs.qa", "env:QA", "translator:QATranslator")
 for _folder, _name in (
     ("game_2048", "Game2048"),

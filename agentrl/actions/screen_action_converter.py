@@ -1,11 +1,12 @@
-"""Conversion between screen actions and the values of `Box` and `Text` spaces."""
+"""Conversion between screen actions and the actions of Gymnasium spaces."""
 
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from agentrl.actions.screen_action_space import ScreenActionSpace
 from agentrl.actions.screen_actions import AnswerUser, Drag, ScreenAction, Swipe, Tap, Type
 from agentrl.actions.space_values import read_text
 from agentrl.errors import ConfigError
@@ -16,25 +17,31 @@ class ScreenActionConverter:
 
     A `Box` of shape (2,) accepts taps: x and y, scaled to its bounds. A `Box` of shape (4,) accepts
     swipes, from start to end; a tap is a swipe that ends where it starts. A `Box` of whole numbers
-    contains pixels. A `Text` accepts typed text and answers.
+    contains pixels. A `Text` accepts typed text and answers. A `ScreenActionSpace` contains the
+    screen actions themselves.
     """
 
     def __init__(self, space: "gymnasium.Space[Any]") -> None:
+        self._space = space
+        if isinstance(space, ScreenActionSpace):
+            self.accepts: tuple[type[Any], ...] = space.types
+            return
         bounded = isinstance(space, spaces.Box) and space.is_bounded()
         if not isinstance(space, spaces.Text) and not (bounded and space.shape in ((2,), (4,))):
             raise ConfigError(
                 f"env.dialect does not support the action space {space}; it needs a bounded Box of "
-                "2 numbers (x, y) or 4 (both ends of a swipe), or a Text space"
+                "2 numbers (x, y) or 4 (both ends of a swipe), a Text space, or a ScreenActionSpace"
             )
-        self._space = space
         swipes = space.shape == (4,)
-        self.accepts: tuple[type[Any], ...] = (Tap, Swipe) if swipes else (Tap,)
+        self.accepts = (Tap, Swipe) if swipes else (Tap,)
         if isinstance(space, spaces.Text):
             self.accepts = (Type, AnswerUser)
 
     def to_space(self, action: ScreenAction) -> Any:
         """Convert a screen action of a type in `accepts` to an action of the space."""
         space = self._space
+        if isinstance(space, ScreenActionSpace):
+            return action
         if isinstance(space, spaces.Text):
             assert isinstance(action, Type | AnswerUser), f"{action} is not text"
             return read_text(action.text, space)
@@ -51,6 +58,9 @@ class ScreenActionConverter:
     def from_space(self, action: Any) -> ScreenAction:
         """Convert an action of the space to a screen action; touches hit the middle of a pixel."""
         space = self._space
+        if isinstance(space, ScreenActionSpace):
+            assert space.contains(action), f"{action} is not in {space}"
+            return cast(ScreenAction, action)
         if isinstance(space, spaces.Text):
             return Type(str(action))
         assert isinstance(space, spaces.Box), f"{space} has no touches"

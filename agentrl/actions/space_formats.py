@@ -7,6 +7,7 @@
 | `Box` | `<action>act(0.5, -1)</action>` | `{"name": "act", ...}` |
 | `Text` | `<action>any words</action>` | `{"name": "say", "arguments": {"text": "any words"}}` |
 | `Dict`, `Tuple` | `<action>{"move": "left"}</action>` | `{"name": "act", ...}` |
+| `ScreenActionSpace` | `<action>tap(0.21, 0.70)</action>` | `{"name": "tap", ...}` |
 """
 
 import contextlib
@@ -19,8 +20,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from agentrl.actions.action_calls import ActionSet, in_json
+from agentrl.actions.action_calls import ActionSet, checked_style, in_json
 from agentrl.actions.composite_space_format import StructuredFormat
+from agentrl.actions.dialect import type_names
+from agentrl.actions.dialects.tag import Tag
+from agentrl.actions.dialects.tool import Tool
+from agentrl.actions.screen_action_space import ScreenActionSpace
 from agentrl.actions.space_values import (
     choice_names,
     listed,
@@ -200,6 +205,27 @@ class TextFormat:
         return f"<action>{action}</action>"
 
 
+class ScreenFormat:
+    """Format of a `ScreenActionSpace`: the dialects `tag` and `tool`."""
+
+    def __init__(self, space: ScreenActionSpace, style: str = "tag") -> None:
+        self._space, self._dialect = space, Tool() if checked_style(style) == "tool" else Tag()
+        self._screen = self._dialect.screen((1, 1))  # positions do not depend on its size
+
+    def describe(self) -> str:
+        return self._dialect.answer_format(self._space.types, self._screen)
+
+    def parse(self, reply: str) -> Any:
+        action = self._dialect.parse(reply, self._screen)
+        if not self._space.contains(action):
+            accepted = type_names(self._space.types)
+            raise ActionError(f"{action} is not possible here; the actions are {accepted}")
+        return action
+
+    def format(self, action: Any) -> str:
+        return self._dialect.spell(action, self._screen)
+
+
 def action_format_for(
     space: "gymnasium.Space[Any]",
     names: Any = None,
@@ -209,18 +235,21 @@ def action_format_for(
     """Return the text format of an action space.
 
     Args:
-        space: Discrete, MultiDiscrete, MultiBinary, Box, Text, Dict or Tuple.
+        space: Discrete, MultiDiscrete, MultiBinary, Box, Text, Dict, Tuple or ScreenActionSpace.
         names: names of the actions, or of each component's choices; None uses numbers. For a Dict,
             a mapping from the keys of its components.
         parameters: names of an action's components.
         style: `tag` or `tool`.
     """
-    if names is not None and isinstance(space, spaces.Box | spaces.Text):
+    nameless = (spaces.Box, spaces.Text, ScreenActionSpace)
+    if names is not None and isinstance(space, nameless):
         raise ConfigError(
             f"env.translator_kwargs.names={list(names)} cannot be used, because {space} has no "
             "discrete actions to name"
         )
-    if parameters is not None and isinstance(space, spaces.Discrete | spaces.Text):
+    if parameters is not None and isinstance(
+        space, spaces.Discrete | spaces.Text | ScreenActionSpace
+    ):
         raise ConfigError(
             f"env.translator_kwargs.parameters={list(parameters)} cannot be used, because {space} "
             "has no components to name"
@@ -235,6 +264,8 @@ def action_format_for(
         return TextFormat(space, style)
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return StructuredFormat(space, names, parameters, style)
+    if isinstance(space, ScreenActionSpace):
+        return ScreenFormat(space, style)
     raise ConfigError(
         f"the action space {space} has no built-in text format; write a translator "
         "(docs/extending/environment.md)"

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -133,6 +134,11 @@ class AdbPhone:
         except DeviceError as error:
             if not isinstance(error.__cause__, AdbRefused):
                 raise
+
+    def connect(self, remote: str) -> socket.socket:
+        """Connect to an endpoint on the phone; the caller closes the socket."""
+        with self.transport.opened(_endpoint(remote), self._deadline()) as link:
+            return link.detach()
 
     def _request_tunnel(self, service: str) -> None:
         with self.transport.opened(service, self._deadline()) as link:

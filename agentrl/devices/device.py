@@ -1,5 +1,6 @@
 """The `Device` protocol: the framework's interface to a phone."""
 
+import socket
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -172,6 +173,18 @@ class Device(Protocol):
 
     def reverse_remove(self, remote: str) -> None:
         """Remove a tunnel set up by `reverse`; does nothing if it does not exist."""
+
+    def connect(self, remote: str) -> socket.socket:
+        """Connect to an endpoint on the phone; the caller closes the socket.
+
+        Unlike commands, the connection outlives the lease under which it was made.
+
+        Args:
+            remote: endpoint on the phone, such as `localabstract:chrome_devtools_remote`.
+
+        Raises:
+            DeviceError: nothing listens there.
+        """
 
     def serialno(self) -> str:
         """Return the phone's own serial number, the same over USB and Wi-Fi."""

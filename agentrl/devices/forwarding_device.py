@@ -1,5 +1,6 @@
 """A device that forwards its calls to another device."""
 
+import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -72,6 +73,9 @@ class ForwardingDevice:
 
     def reverse_remove(self, remote: str) -> None:
         self._call(lambda: self._device.reverse_remove(remote))
+
+    def connect(self, remote: str) -> socket.socket:
+        return self._call(lambda: self._device.connect(remote))
 
     def serialno(self) -> str:
         return self._call(self._device.serialno)

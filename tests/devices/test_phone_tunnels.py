@@ -1,3 +1,4 @@
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -49,6 +50,24 @@ def test_a_phone_reaches_this_machine_through_its_tunnel(
     phone.reverse_remove("tcp:8123")
     assert phone.batch(ask)[0].code != 0
     phone.reverse_remove("tcp:8123")
+
+
+@pytest.mark.parametrize("driver", DRIVER.names())
+def test_this_machine_reaches_an_endpoint_on_the_phone(
+    virtual_serial: str, opened: Callable[..., AdbPhone], port: int, driver: str
+) -> None:
+    phone = opened(virtual_serial, driver)
+    phone.reverse("tcp:8124", f"tcp:{port}")
+    try:
+        with phone.connect("tcp:8124") as link:
+            gc.collect()  # the libraries' own objects close what is left to them
+            link.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            link.settimeout(10)
+            assert b"".join(iter(lambda: link.recv(1 << 16), b"")).endswith(b"hello")
+    finally:
+        phone.reverse_remove("tcp:8124")
+    with pytest.raises(DeviceError, match="tcp:8124"):
+        phone.connect("tcp:8124")
 
 
 @pytest.mark.parametrize("driver", DRIVER.names())

@@ -28,30 +28,39 @@ _MAX_DEPTH = 100
 Bounds = tuple[float, float, float, float]
 
 
-async def read(session: CDPSession, size: tuple[float, float]) -> Sequence[View]:
+async def read(session: CDPSession, size: tuple[float, float], scale: float) -> Sequence[View]:
     """Return the views of the page's main document that can be seen; none for a huge page.
 
     Args:
         session: session of the page.
-        size: width and height of the page's area, in physical pixels, the unit of snapshots.
+        size: width and height of the page's area, in physical pixels.
+        scale: physical pixels per CSS pixel of a page that is not zoomed, as in snapshots.
     """
     counted = await session.send("Runtime.evaluate", {"expression": _COUNT})
     if counted["result"].get("value", 0) > _MAX_NODES:
         return []
     tree = await session.send("Accessibility.getFullAXTree")
+    metrics = await session.send("Page.getLayoutMetrics")
     snapshot = await session.send("DOMSnapshot.captureSnapshot", {"computedStyles": []})
     nodes = {node["nodeId"]: node for node in tree["nodes"]}
     root = next((node for node in nodes.values() if "parentId" not in node), None)
     if root is None:
         return []
-    return list(_views(root, nodes, _bounds(snapshot["documents"][0], size), 0))
+    shown = metrics["cssVisualViewport"]
+    (width, height), zoom = size, shown["scale"]
+    visible = (shown["pageX"] * scale, shown["pageY"] * scale, width / zoom, height / zoom)
+    return list(_views(root, nodes, _bounds(snapshot["documents"][0], visible), 0))
 
 
-def _bounds(document: Mapping[str, Any], size: tuple[float, float]) -> dict[int, Bounds]:
-    """Return the visible bounds of a document's nodes by backend id, in fractions of the area."""
+def _bounds(document: Mapping[str, Any], visible: Bounds) -> dict[int, Bounds]:
+    """Return the visible bounds of a document's nodes by backend id, in fractions of the area.
+
+    Args:
+        document: document of a snapshot.
+        visible: left, top, width and height of the visible part, in the snapshot's pixels.
+    """
     ids, layout = document["nodes"]["backendNodeId"], document["layout"]
-    left, top = document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)
-    width, height = size
+    left, top, width, height = visible
     found = dict[int, Bounds]()
     for index, (x, y, w, h) in zip(layout["nodeIndex"], layout["bounds"], strict=True):
         x1, y1 = max((x - left) / width, 0.0), max((y - top) / height, 0.0)

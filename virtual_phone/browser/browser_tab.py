@@ -172,7 +172,7 @@ class BrowserTab:
         if self._session is None:
             return []
         async with asyncio.timeout(self._deadline_s):
-            return await accessibility_views.read(self._session, self._host.area)
+            return await accessibility_views.read(self._session, self._host.area, self._scale)
 
     def close(self) -> None:
         """Close the page and its profile; waiting inputs are dropped."""
@@ -197,8 +197,7 @@ class BrowserTab:
         try:
             async with asyncio.timeout(2 * self._deadline_s + chromium.START_S):
                 proxy = await self._proxy.open()
-                browser = await chromium.shared(self._scale)
-                context = await browser.new_context(proxy)
+                browser, context = await chromium.open_context(self._scale, proxy)
                 page, session = await self._open_page(context)
                 info = await session.send("Target.getTargetInfo")
                 target = str(info["targetInfo"]["targetId"])
@@ -361,11 +360,17 @@ async def _move_finger(
         touches = [{"x": x, "y": y} for x, y in points]
         await session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touches})
 
+    # Positions are in CSS pixels of the page, which is zoomed if it is wider than the screen.
+    metrics = await session.send("Page.getLayoutMetrics")
+    zoom = float(metrics["cssVisualViewport"]["scale"])
+    start, end = (start[0] / zoom, start[1] / zoom), (end[0] / zoom, end[1] / zoom)
     await send("touchStart", start)
     steps = max(round(duration_s / _STEP_S), 1) if start != end else 0
     (x, y), (across, down) = start, (end[0] - start[0], end[1] - start[1])
+    began_s = time.monotonic()
     for step in range(1, steps + 1):
-        await asyncio.sleep(duration_s / steps)
+        # Sending takes time, too.
+        await asyncio.sleep(began_s + duration_s * step / steps - time.monotonic())
         await send("touchMove", (x + across * step / steps, y + down * step / steps))
     if not steps:
         await asyncio.sleep(duration_s)

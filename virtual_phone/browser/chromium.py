@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.async_api import Browser, BrowserContext, Playwright, async_playwright
+from playwright.async_api import Browser, BrowserContext, Error, Playwright, async_playwright
 
 from virtual_phone.errors import SettingError
 
@@ -67,12 +67,28 @@ def executable() -> Path:
     return Path(found)
 
 
-async def shared(scale: float) -> Chromium:
-    """Return this process's Chromium with some number of pixels per CSS pixel; start it if needed.
+async def open_context(scale: float, proxy: str) -> tuple[Chromium, BrowserContext]:
+    """Open an empty profile in this process's Chromium, which is started if needed.
+
+    Args:
+        scale: number of pixels per CSS pixel.
+        proxy: URL of a proxy for all connections.
 
     Raises:
-        Error: it cannot be started.
+        Error: Chromium cannot be started.
     """
+    browser = await _shared(scale)
+    try:
+        return browser, await browser.new_context(proxy)
+    except Error:  # the driver may have ended, which the browser does not notice
+        if (task := _running.get(scale)) is not None and task.done() and task.result() is browser:
+            del _running[scale]
+            await _stop(browser)
+    browser = await _shared(scale)
+    return browser, await browser.new_context(proxy)
+
+
+async def _shared(scale: float) -> Chromium:
     task = _running.get(scale)
     if task is not None and task.done():
         if task.exception() is not None:

@@ -45,10 +45,15 @@ def input_(ctx: CommandContext) -> int | Awaitable[int]:
     taken = is_taken(phone)
     # On a real phone, `input` does not return until the gesture has ended.
     if ms and phone.tempo == "real":
+        front = phone.tasks.apps.get(phone.tasks.front or "")
+        moves_finger = front is not None and front.is_live
 
         async def finish() -> int:
+            # A live app moves the finger itself, in the same time.
+            if moves_finger and not taken:
+                act()
             await asyncio.sleep(ms / 1000)
-            if not taken:
+            if not moves_finger and not taken:
                 act()
             return 0
 

@@ -131,6 +131,13 @@ class AdbSocket(ABC):
             return True
         return self.wait(0) and not self.raw_socket.recv(1, socket.MSG_PEEK)
 
+    def detach(self) -> socket.socket:
+        """Return the connection, which closing this object no longer closes."""
+        # The libraries close their own socket when they are garbage-collected.
+        detached = self.raw_socket.dup()
+        self.raw_socket.close()
+        return detached
+
     def close(self) -> None:
         """Close immediately; this ends a read in another thread."""
         # `close` alone would not wake a reading thread; the other side may have closed first.

@@ -13,11 +13,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agentrl.devices import AppExit, Device, Settled, Swipe, Tap, open_device
+from agentrl.devices import AppExit, Device, Look, Settled, Swipe, Tap, open_device
+from agentrl.envs.android.app_session import AppSession
 from agentrl.envs.android.phone_game.game import PhoneGame
 from agentrl.envs.android.phone_game.game_action_calls import MODES, NamedCalls
 from agentrl.envs.android.phone_game.game_app import GameApp
-from agentrl.envs.android.phone_game.game_session import GameSession
 from agentrl.envs.android.phone_game.layout_conversion import targets_to_screen
 from agentrl.envs.android.phone_game.level_settings import LevelSettings, PacedSettings, signature
 from agentrl.errors import EnvError, InvalidArgument
@@ -60,7 +60,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
 
     `reset` raises EnvError if the game does not publish the state of this launch in time. `step`
     raises AppLeft if something other than the agent put an app in front that does not go away.
-    `timings` are the seconds of the last step; see `GameSession`.
+    `timings` are the seconds of the last step; see `AppSession`.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's own
@@ -91,16 +91,13 @@ class GameEnv(gymnasium.Env[Image, Action]):
         self.device: Device = open_device(device, apps=[app])
         runs = isinstance(self.level, PacedSettings) and self.level.runs
         settling = {"moving": True} if runs else {"state_shows": self.state_is_visible()}
-        self._session = GameSession(
-            self.device, self.game.package, self.game.activity, allow, **settling
-        )
+        self._session = AppSession(self.device, self.game.package, allow, **settling)
         width, height = self.device.size()
         self.observation_space = copy.copy(_screens(height, width))
         self.action_space = self.actions()
         self.facts: Facts = {}
         """The true state behind the last screen."""
         self._changed = True
-        self._observed: Image | None = None
         self.shares_observations = False
         """Whether to return the same array for an unchanged screen, which Gymnasium forbids."""
 
@@ -133,10 +130,31 @@ class GameEnv(gymnasium.Env[Image, Action]):
         drawn = int(self.np_random.integers(2**31)) if seed is None else seed
         self._session.begin_step()
         self.begin(drawn)
-        shown = self._session.launch({"seed": str(drawn), **self.extras()}, self.is_first_screen)
-        self._keep(shown)
+        self._keep(self._launch(drawn))
         self._changed = True
-        return self._observation(shown.frame), self._info()
+        return self._session.observation(shared=self.shares_observations), self._info()
+
+    def _launch(self, seed: int) -> Settled:
+        """Launch the game, which publishes its seed, and return its first screen."""
+        extras = {"seed": str(seed), **self.extras()}
+
+        def is_new(shown: Settled, old: Look) -> bool:
+            state = shown.state
+            if state is None:
+                return self.is_first_screen(shown)
+            if state["seed"] != seed:
+                return False
+            # The previous game may have had the same seed.
+            return old.state is None or state["launches"] != old.state["launches"]
+
+        package, activity = self.game.package, self.game.activity
+        return self._session.launch(
+            lambda: self.device.launch(package, activity, extras),
+            is_new,
+            failure=f"{package} was launched with seed {seed}, but did not publish the state of "
+            "that game",
+            advice="can it write its state file?",
+        )
 
     def step(self, action: Action) -> tuple[Image, float, bool, bool, Info]:
         """Act, wait until the screen has settled, and read the new state from the game."""
@@ -152,18 +170,12 @@ class GameEnv(gymnasium.Env[Image, Action]):
         else:
             stayed = self.call(int(action))
         # After leaving, another app is in front: keep returning the game's last screen.
-        screen = self._observation(self._session.screen)
+        screen = self._session.observation(shared=self.shares_observations)
         if not stayed:
             reward = float(self.exit_reward(before))
             return screen, reward, True, False, {**self._info(), "left": True}
         reward = float(self.reward(before, self.facts))
         return screen, reward, bool(self.facts["done"]), False, self._info()
-
-    def _observation(self, screen: Image) -> Image:
-        if screen is self._observed and not self.shares_observations:
-            return screen.copy()
-        self._observed = screen
-        return screen
 
     def render(self) -> Image | None:
         """Return the last settled screen, with `render_mode="rgb_array"`."""

@@ -20,6 +20,10 @@ SECOND = f"""{VIEWPORT}<title>Second</title>
 PAGES = {
     "/": FRONT,
     "/second": SECOND,
+    "/wide": """<title>wide</title><body style='margin:0;width:980px;height:3000px'>
+        <button style='position:absolute;left:700px;top:1100px;width:60px;height:60px'
+        onclick="document.title = 'wide touched'">far</button>
+        <script>scrollTo(0, 400)</script>""",
     "/alerts": f"{VIEWPORT}<script>while (true) alert('again')</script>",
     "/loop": f"{VIEWPORT}<body onclick='while (true);'>loop",
     "/memory": f"""{VIEWPORT}<body

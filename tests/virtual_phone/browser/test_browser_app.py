@@ -107,6 +107,21 @@ def test_touches_text_keys_and_rotation_reach_the_page(phone: Station) -> None:
     wait_until(lambda: "launcher" in focus(phone), "BACK has not left the browser")
 
 
+def test_touches_and_views_of_a_page_that_is_wider_than_the_screen(phone: Station) -> None:
+    open_page(phone, "/wide", "wide")
+    phone.wait_for("uiautomator dump /dev/tty", "far")
+    zoom = 720 / 980
+    x, y = 730 * zoom, 48 + (1130 - 400) * zoom
+    dumped = phone.shell("uiautomator dump /dev/tty")
+    found = re.search(r'text="far"[^>]* bounds="\[(\d+),(\d+)\]\[(\d+),(\d+)\]"', dumped)
+    assert found is not None
+    left, top, right, bottom = map(int, found.groups())
+    assert abs((left + right) / 2 - x) < 2
+    assert abs((top + bottom) / 2 - y) < 2
+    phone.shell(f"input tap {x:.0f} {y:.0f}")
+    phone.wait_for(f"cat {STATE}", '"title": "wide touched"')
+
+
 def test_the_screen_shows_the_pixels_that_chromium_renders(phone: Station) -> None:
     open_page(phone, "/", "Front")
     address = devtools(phone)
@@ -271,6 +286,10 @@ def test_chromium_ends_with_the_phones_even_if_they_are_killed(server: PageServe
     with spawn(1, [APP], tempo="quick") as running, stations(programs()[0], running) as (phone,):
         phone.adb("reverse", "tcp:8000", f"tcp:{server.server_port}")
         open_page(phone, "/", "Front")
+        for pid, name in _descendants(running.pid).items():
+            if name == "node":  # which drives Chromium
+                os.kill(pid, signal.SIGKILL)
+        open_page(phone, "/second", "Second")
         started = _descendants(running.pid)
         assert any("chrom" in name for name in started.values())
         os.kill(running.pid, signal.SIGKILL)

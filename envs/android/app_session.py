@@ -1,20 +1,20 @@
-"""A game's app on a phone: launch it, act on it under a guard, and observe its screen."""
+"""An app on a phone: launch it, act on it under a guard, and observe its screen."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from agentrl.devices import AppExit, AppGuard, Device, Look, Settled, Swipe, Tap, Wait
+from agentrl.devices import Action, AppExit, AppGuard, Device, Look, Settled, Wait
 from agentrl.errors import CaptureError, EnvError
 from agentrl.types import Image
 
 LOOK_AGAIN_S = 0.05
 
 
-class GameSession:
-    """A phone and the app that is played on it.
+class AppSession:
+    """A phone and the app that the agent uses on it.
 
     Packages in `allow` may be in front, too; `settling` are arguments of `act_and_settle`.
     """
@@ -23,7 +23,6 @@ class GameSession:
         self,
         device: Device,
         package: str,
-        activity: str,
         allow: Sequence[str] = (),
         **settling: Any,
     ) -> None:
@@ -37,52 +36,56 @@ class GameSession:
         self.timings: dict[str, float] = {}
         """Seconds of this step: `settle` until the screen settled, and `effect` until the first
         visible effect of the last touch, if there was one."""
-        self._activity = activity
         self._settling = settling
+        self._observed: Image | None = None
         self._guard = AppGuard(device, package, allow, may_rotate=False)
 
     def begin_step(self) -> None:
         """Clear the events and timings of the last step."""
         self.events, self.timings = (), {}
 
+    def observation(self, *, shared: bool) -> Image:
+        """Return the screen; unless `shared`, as a new array even if it has not changed.
+
+        Gymnasium forbids returning the same array twice.
+        """
+        if self.screen is self._observed and not shared:
+            return self.screen.copy()
+        self._observed = self.screen
+        return self.screen
+
     def launch(
         self,
-        extras: Mapping[str, str],
-        begins: Callable[[Settled], bool] = lambda shown: False,
+        start: Callable[[], None],
+        is_new: Callable[[Settled, Look], bool],
+        *,
+        failure: str,
+        advice: str,
     ) -> Settled:
-        """Start the game and wait for the first screen that belongs to this launch.
+        """Start the app and wait for the first screen that belongs to this launch.
 
-        The game publishes the seed of `extras`; `begins` recognizes a first screen without state.
+        Args:
+            start: starts the app.
+            is_new: returns whether a screen, with the state published by the app, belongs to this
+                launch, given the look from before it.
+            failure: what did not happen if no screen is new, for messages.
+            advice: what to check in that case.
 
         Raises:
-            EnvError: the game does not publish the state of this launch in time.
+            EnvError: no screen of this launch came in time.
             CaptureError: the captures are stale.
         """
-        seed = int(extras["seed"])
         self._guard.begin()
         old = self.device.look(self.package)
-        self.screen = self._without_game(old)
-        self.device.launch(self.package, self._activity, extras)
-
-        def is_new(shown: Settled) -> bool:
-            state = shown.state
-            if state is None:
-                return begins(shown)
-            if state["seed"] != seed:
-                return False
-            # The previous game may have had the same seed.
-            return old.state is None or state["launches"] != old.state["launches"]
-
+        self.screen = self._without_app(old)
+        start()
         serial, deadline_s = self.device.serial, self.device.deadlines.launch_s
         # Wait for the state of this launch first, then for a screen that shows it.
         shown = self.look_until(
-            is_new,
+            lambda shown: is_new(shown, old),
             self.look(),
             deadline_s,
-            EnvError(
-                f"{serial}: {self.package} was launched with seed {seed}, but did not publish the "
-                f"state of that game within {deadline_s:g} s; can it write its state file?"
-            ),
+            EnvError(f"{serial}: {failure} within {deadline_s:g} s; {advice}"),
         )
         return self.look_until(
             lambda shown: shown.changed,
@@ -94,8 +97,8 @@ class GameSession:
             ),
         )
 
-    def act(self, action: Tap | Swipe | Wait) -> Settled | None:
-        """Act, wait for the screen to settle and return it; None if the agent left the game."""
+    def act(self, action: Action) -> Settled | None:
+        """Act, wait for the screen to settle and return it; None if the agent left the app."""
         guarded = self._guard.perform(action, before=self.screen, **self._settling)
         self.events += guarded.events
         settled = guarded.settled
@@ -108,7 +111,7 @@ class GameSession:
     def look(self, after_s: float = 0.0) -> Settled:
         """Return the settled screen after some seconds."""
         settled = self.act(Wait(after_s))
-        assert settled is not None, "waiting cannot leave the game"
+        assert settled is not None, "waiting cannot leave the app"
         return settled
 
     def look_until(
@@ -122,12 +125,12 @@ class GameSession:
             shown = self.look(LOOK_AGAIN_S)
         return shown
 
-    def _without_game(self, now: Look) -> Image:
-        """Stop the game and capture the screen without it, so that a launch visibly changes it.
+    def _without_app(self, now: Look) -> Image:
+        """Stop the app and capture the screen without it, so that a launch visibly changes it.
 
-        If the game were launched from its own last screen, the captures would show that screen,
-        then the one below, then the new game; a stale capture of the first two could not be
-        distinguished from the new game.
+        If the app were launched from its own last screen, the captures would show that screen,
+        then the one below, then the new one; a stale capture of the first two could not be
+        distinguished from the new one.
         """
         end_s = time.monotonic() + self.device.deadlines.settle_s
         if now.front == self.package:

@@ -1,0 +1,1 @@
+"""Web pages in a phone's browser: any folder with an app, and MiniWoB++."""

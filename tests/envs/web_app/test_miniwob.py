@@ -1,0 +1,209 @@
+"""MiniWoB++ on a phone, compared with its pages in another Chromium."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import miniwob
+import numpy as np
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from agentrl import env_registry
+from agentrl.actions.screen_actions import Swipe, Tap, Type
+from agentrl.devices.adb import AdbServer
+from agentrl.envs.web_app.env import APP
+from agentrl.envs.web_app.folder_server import FolderServer
+from agentrl.envs.web_app.miniwob import EASY, MiniWoB, task_names
+from agentrl.errors import InvalidArgument
+from virtual_phone import spawn
+from virtual_phone.browser import chromium
+
+pytestmark = [pytest.mark.adb, pytest.mark.timeout(300)]
+
+PAGES = Path(miniwob.__file__).parent / "html"
+MIDDLES = """() => [...document.querySelectorAll('#area *, .ui-dialog *')]
+    .filter(one => !one.children.length)
+    .map(one => one.getBoundingClientRect()).filter(box => box.width && box.height && box.y < 208)
+    .map(box => [box.x + box.width / 2, box.y + Math.min(box.height, 8) / 2])"""
+"""Where the elements of a page can be touched, in CSS pixels."""
+
+
+@pytest.fixture(scope="module")
+def serial(adb_server: AdbServer) -> Iterator[str]:
+    with spawn(1, [(APP, {})], tempo="quick") as phones:
+        yield phones.serials[0]
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Page]:
+    """A page of another Chromium with a mouse, where MiniWoB++ is as its authors serve it."""
+    with (
+        sync_playwright() as playwright,
+        closing(FolderServer(PAGES)) as server,
+        playwright.chromium.launch(
+            executable_path=chromium.executable(), args=["--no-sandbox"]
+        ) as browser,
+    ):
+        address = f"http://127.0.0.1:{server.server_port}/miniwob/"
+        yield browser.new_page(viewport={"width": 332, "height": 214}, base_url=address)
+
+
+def made(serial: str, **kwargs: Any) -> MiniWoB:
+    env = env_registry.make("MiniWoB-v0", device=serial, **kwargs).unwrapped
+    assert isinstance(env, MiniWoB)
+    return env
+
+
+def at(x: float, y: float) -> Tap:
+    """Return a tap on a position of the page, in CSS pixels."""
+    return Tap(x / 160, (48 + y * 4.5) / 1280)
+
+
+def judged(page: Page) -> tuple[str, float, bool]:
+    """Return the instruction, the reward without decay, and whether the episode is over."""
+    instruction, reward, over = page.evaluate(
+        "[core.getUtterance(), WOB_RAW_REWARD_GLOBAL, WOB_DONE_GLOBAL]"
+    )
+    said = instruction if isinstance(instruction, str) else instruction["utterance"]
+    return said, reward, over
+
+
+def compare(env: MiniWoB, judge: Page, task: str, seed: int) -> float:
+    """Touch random elements of a task on the phone and in the judge's page.
+
+    Returns:
+        The reward.
+    """
+    rng = np.random.default_rng(seed)
+    judge.goto(f"{task}.html", wait_until="load")
+    judge.evaluate(
+        f"core.EPISODE_MAX_TIME = 1e9; Math.seedrandom('{seed}'); core.startEpisodeReal()"
+    )
+    _, info = env.reset(seed=seed)
+    total, over = 0.0, False
+    for _ in range(4):
+        said, reward, ends = judged(judge)
+        assert (info["instruction"], total, over) == (said, reward, ends), (task, seed)
+        if over:
+            break
+        places = judge.evaluate(MIDDLES)
+        x, y = places[int(rng.integers(len(places)))]
+        judge.mouse.click(x, y)
+        _, change, over, _, info = env.step(at(x, y))
+        total += change
+    return total
+
+
+def test_the_same_touches_have_the_same_rewards_as_clicks_in_another_browser(
+    serial: str, judge: Page
+) -> None:
+    tasks = ("click-test", "click-test-2", "click-button", "click-dialog", "focus-text")
+    rewards = set()
+    for task in tasks:
+        with closing(made(serial, tasks=[task])) as env:
+            rewards |= {compare(env, judge, task, seed) for seed in (0, 1)}
+    assert {-1.0, 1.0} <= rewards
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_twenty_tasks_have_the_same_episodes_as_in_another_browser(
+    serial: str, judge: Page
+) -> None:
+    tasks = (*EASY, "choose-list", "click-checkboxes", "login-user", "tic-tac-toe", "click-shades")
+    rewards = [0.0]
+    for task in tasks:
+        with closing(made(serial, tasks=[task])) as env:
+            rewards += [compare(env, judge, task, seed) for seed in range(4)]
+    assert max(rewards) > 0 > min(rewards)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_task_begins_and_shows_the_same_screen_again(serial: str) -> None:
+    with closing(made(serial, tasks="all")) as env:
+        by_task = {}
+        seed = 0
+        while len(by_task) < 125:
+            env.first_page(seed)
+            by_task.setdefault(env._task, seed)
+            seed += 1
+        changed = []
+        for task, seed in by_task.items():
+            (first, info), (again, _) = env.reset(seed=seed), env.reset(seed=seed)
+            assert info["task"] == task
+            assert info["instruction"], task
+            if not np.array_equal(first[100:], again[100:]):
+                changed.append(task)
+    assert changed == []
+
+
+def test_a_seed_chooses_among_the_tasks(serial: str) -> None:
+    with closing(made(serial, tasks=["click-test", "click-button"])) as env:
+        found = [env.reset(seed=seed)[1]["task"] for seed in range(6)]
+        assert set(found) == {"click-test", "click-button"}
+        assert found == [env.reset(seed=seed)[1]["task"] for seed in range(6)]
+
+
+def test_clocks(serial: str) -> None:
+    short = "core.EPISODE_MAX_TIME = 3000;"
+    for clock, waits_s, ends in (("running", 3.2, True), ("paused", 3.2, False)):
+        with closing(made(serial, tasks=["click-test-2"], clock=clock, decay=True)) as env:
+            env._begin = f"{short} {env._begin}"
+            env.reset(seed=1)
+            time.sleep(waits_s)
+            _, reward, over, _, info = env.step(at(150, 205))  # nothing is there
+            assert (reward, over) == ((-1, True) if ends else (0, False)), clock
+            assert info["reason"] == ("timed out" if ends else None)
+            if not ends:
+                middle = env.evaluate(
+                    "(() => {const box = document.querySelector('#subbtn').getBoundingClientRect();"
+                    "return [box.x + box.width / 2, box.y + box.height / 2]})()"
+                )
+                _, reward, over, _, _ = env.step(at(*middle))
+                assert over
+                assert 0 < reward < 1
+
+
+def test_text_and_swipes_reach_the_page(serial: str) -> None:
+    with closing(made(serial, tasks=["enter-text"])) as env:
+        _, info = env.reset(seed=3)
+        word = info["instruction"].split('"')[1]
+        env.step(at(40, 80))
+        env.step(Type(word))
+        _, reward, over, _, _ = env.step(at(50, 116))
+        assert (reward, over) == (1, True)
+    with closing(made(serial, tasks=["use-slider"])) as env:
+        before, _ = env.reset(seed=1)
+        start, end = at(29, 130), at(29, 75)
+        after = env.step(Swipe(start.x, start.y, end.x, end.y))[0]
+        assert not np.array_equal(before[100:], after[100:])
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "failure"),
+    [
+        ({"tasks": ["click-buton"]}, "click-button"),
+        ({"tasks": []}, "at least one task"),
+        ({"clock": "slow"}, "clock='slow': must be one of none, paused, running"),
+        ({"decay": True}, "decay=True: must be false without a clock"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_a_phone_is_opened(
+    kwargs: dict[str, Any], failure: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=failure):
+        MiniWoB(device="127.0.0.1:1", **kwargs)
+
+
+def test_the_tasks_are_those_that_the_package_lists() -> None:
+    from miniwob.envs import miniwob_envs
+
+    listed = {
+        kind.subdomain for kind in vars(miniwob_envs).values() if getattr(kind, "subdomain", None)
+    }
+    assert set(task_names()) == listed
+    assert set(EASY) <= listed
