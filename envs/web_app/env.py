@@ -1,5 +1,6 @@
 """A folder with a web app as an environment, in the browser of a phone."""
 
+import contextlib
 import copy
 import math
 import time
@@ -174,6 +175,8 @@ class WebApp(gymnasium.Env[Image, Action]):
     def close(self) -> None:
         """Stop serving, and release the phone."""
         self._forget_page()
+        with contextlib.suppress(DeviceError):  # the phone may be gone, and its tunnel with it
+            self.device.reverse_remove(f"tcp:{self._server.server_port}")
         self._server.close()
         self.device.close()
 

@@ -138,7 +138,7 @@ def test_every_task_begins_and_shows_the_same_screen_again(serial: str) -> None:
             assert info["instruction"], task
             if not np.array_equal(first[100:], again[100:]):
                 changed.append(task)
-    assert changed == []
+    assert set(changed) <= {"stock-market"}  # whose prices change with time
 
 
 def test_a_seed_chooses_among_the_tasks(serial: str) -> None:

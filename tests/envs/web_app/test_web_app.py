@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def serial(adb_server: AdbServer) -> Iterator[str]:
-    with spawn(1, [(APP, {"deadline_s": 3.0})], tempo="quick") as phones:
+    with spawn(1, [(APP, {"deadline_s": 2.0})], tempo="quick") as phones:
         yield phones.serials[0]
 
 
