@@ -41,6 +41,7 @@ class ScreenActionConverter:
         """Convert a screen action of a type in `accepts` to an action of the space."""
         space = self._space
         if isinstance(space, ScreenActionSpace):
+            space.check(action)
             return action
         if isinstance(space, spaces.Text):
             assert isinstance(action, Type | AnswerUser), f"{action} is not text"

@@ -6,7 +6,8 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 
-from agentrl.actions.reply_values import KEYS, MAX_TEXT, typed_text
+from agentrl.actions.dialect import type_names
+from agentrl.actions.reply_values import KEYS, typed_text
 from agentrl.actions.screen_action_syntax import ACTION_FORMS, FORMS, MAX_WAIT_S
 from agentrl.actions.screen_actions import (
     Action,
@@ -18,6 +19,7 @@ from agentrl.actions.screen_actions import (
     Wait,
 )
 from agentrl.errors import ActionError, InvalidArgument
+from agentrl.text.formatting import quoted
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _MAX_SAMPLED = 8
@@ -26,8 +28,8 @@ _MAX_SAMPLED = 8
 class ScreenActionSpace(gymnasium.Space[Action]):
     """Actions of the types in `agentrl.actions.screen_actions` that every phone can perform.
 
-    Its samples are touches anywhere, short lower-case texts, and keys that stay in the app: a
-    player that leaves or declares the end at random would not play.
+    Its samples are touches anywhere, short lower-case texts, and the keys ENTER and DEL, as random
+    players would otherwise leave the app or end the episode.
 
     Args:
         names: names of action types, such as `tap` and `type`; None accepts all.
@@ -54,11 +56,13 @@ class ScreenActionSpace(gymnasium.Space[Action]):
     def sample(self, mask: Any = None, probability: Any = None) -> Action:
         """Return a random action; see the class."""
         random = self.np_random
-        kinds = [kind for kind in self.types if kind not in (Wait, Done)]
+        kinds = [kind for kind in self.types if kind not in (Wait, Done)] or [*self.types]
         kind = kinds[int(random.integers(len(kinds)))]
         if issubclass(kind, PointTouch | PathTouch):
             count = 2 if issubclass(kind, PointTouch) else 4
             return cast(Action, kind(*map(float, random.random(count))))
+        if kind in (Wait, Done):
+            return Wait(0.0) if kind is Wait else Done()
         if kind is Key:
             return Key(("ENTER", "DEL")[int(random.integers(2))])
         count = int(random.integers(1, _MAX_SAMPLED + 1))
@@ -66,21 +70,33 @@ class ScreenActionSpace(gymnasium.Space[Action]):
 
     def contains(self, x: Any) -> bool:
         """Return whether `x` is an action of one of the types, with valid arguments."""
-        if type(x) not in self.types:
+        try:
+            self.check(x)
+        except ActionError:
             return False
-        match x:
-            case PointTouch() | PathTouch():
-                return all(bool(0 <= side <= 1) for point in x.points for side in point)
-            case Type(text):
-                try:
-                    return len(typed_text(text, "text")) <= MAX_TEXT
-                except ActionError:
-                    return False
-            case Key(name):
-                return name in KEYS
-            case Wait(seconds):
-                return bool(np.isfinite(seconds)) and 0 <= seconds <= MAX_WAIT_S
         return True
+
+    def check(self, action: Any) -> None:
+        """Check that `action` is in the space.
+
+        Raises:
+            ActionError: it has another type, or an invalid argument.
+        """
+        if type(action) not in self.types:
+            accepted = type_names(self.types)
+            raise ActionError(f"{action} is not possible here; the actions are {accepted}")
+        match action:
+            case PointTouch() | PathTouch():
+                if not all(_is_within(side, 1.0) for point in action.points for side in point):
+                    raise ActionError(f"{action} is outside the screen")
+            case Type(text):
+                typed_text(text, "text")
+            case Key(name):
+                if name not in KEYS:
+                    raise ActionError(f"the key {quoted(name)} is not one of {', '.join(KEYS)}")
+            case Wait(seconds):
+                if not _is_within(seconds, MAX_WAIT_S):
+                    raise ActionError(f"a pause lasts from 0 to {MAX_WAIT_S:g} s")
 
     def __repr__(self) -> str:
         return f"ScreenActionSpace({', '.join(kind.__name__ for kind in self.types)})"
@@ -89,3 +105,8 @@ class ScreenActionSpace(gymnasium.Space[Action]):
         return isinstance(other, ScreenActionSpace) and other.types == self.types
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _is_within(value: Any, limit: float) -> bool:
+    """Return whether a value is a number from 0 to a limit."""
+    return isinstance(value, int | float | np.number) and bool(0 <= value <= limit)

@@ -22,7 +22,6 @@ from gymnasium import spaces
 
 from agentrl.actions.action_calls import ActionSet, checked_style, in_json
 from agentrl.actions.composite_space_format import StructuredFormat
-from agentrl.actions.dialect import type_names
 from agentrl.actions.dialects.tag import Tag
 from agentrl.actions.dialects.tool import Tool
 from agentrl.actions.screen_action_space import ScreenActionSpace
@@ -217,9 +216,7 @@ class ScreenFormat:
 
     def parse(self, reply: str) -> Any:
         action = self._dialect.parse(reply, self._screen)
-        if not self._space.contains(action):
-            accepted = type_names(self._space.types)
-            raise ActionError(f"{action} is not possible here; the actions are {accepted}")
+        self._space.check(action)
         return action
 
     def format(self, action: Any) -> str:

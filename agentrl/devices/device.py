@@ -175,7 +175,7 @@ class Device(Protocol):
         """Remove a tunnel set up by `reverse`; does nothing if it does not exist."""
 
     def connect(self, remote: str) -> socket.socket:
-        """Connect to an endpoint on the phone; the caller closes the socket.
+        """Connect to an endpoint on the phone; the caller closes the socket, which has no timeout.
 
         Unlike commands, the connection outlives the lease under which it was made.
 

@@ -38,7 +38,7 @@ class DevToolsPage:
             raise ConfigError(
                 f"pages are read with websockets, which is not installed; run: {GET_WEB}"
             ) from error
-        self._serial, self._patience_s = device.serial, device.deadlines.command_s
+        self._serial, self._timeout_s = device.serial, device.deadlines.command_s
         self._last = 0
         path = f"/devtools/page/{quote(str(page['id']), safe='')}"
         link, self._connection = device.connect(ADDRESS), ExitStack()
@@ -49,11 +49,11 @@ class DevToolsPage:
                 proxy=None,
                 compression=None,
                 max_size=_MAX_ANSWER,
-                open_timeout=self._patience_s,
+                open_timeout=self._timeout_s,
                 close_timeout=1.0,
             )
             self._socket = self._connection.enter_context(opening)
-        except Exception as error:  # of websockets, for example of a page that is gone
+        except Exception as error:  # errors of websockets, such as that the page is gone
             link.close()
             raise self._failure(error, "cannot be inspected") from error
 
@@ -68,21 +68,21 @@ class DevToolsPage:
             DeviceError: the expression raised an exception, or the page is gone.
         """
         self._last += 1
-        ask = {
+        request = {
             "id": self._last,
             "method": "Runtime.evaluate",
             "params": {"expression": expression, "returnByValue": True, "awaitPromise": True},
         }
-        end_s = time.monotonic() + self._patience_s
+        end_s = time.monotonic() + self._timeout_s
         try:
-            self._socket.send(json.dumps(ask))
+            self._socket.send(json.dumps(request))
             while True:
                 answer = json.loads(self._socket.recv(max(end_s - time.monotonic(), 0.0)))
                 if answer.get("id") == self._last:
                     return self._value(answer, expression)
         except DeviceError:
             raise
-        except Exception as error:  # of websockets, and of what a page has made of the protocol
+        except Exception as error:  # errors of websockets, and malformed answers
             raise self._failure(error, f"does not answer {_short(expression)}") from error
 
     def close(self) -> None:
@@ -90,10 +90,10 @@ class DevToolsPage:
         self._connection.close()
 
     def _value(self, answer: Mapping[str, Any], expression: str) -> Any:
-        thrown = answer.get("error") or answer["result"].get("exceptionDetails")
-        if thrown is not None:
-            said = thrown.get("exception", {}).get("description") or thrown.get("message")
-            text = str(said or thrown.get("text"))
+        failure = answer.get("error") or answer["result"].get("exceptionDetails")
+        if failure is not None:
+            exception = failure.get("exception", {}).get("description")
+            text = str(exception or failure.get("message") or failure.get("text"))
             raise DeviceError(
                 f"{self._serial}: JavaScript failed in the page with "
                 f"{text.partition(chr(10))[0][:_MAX_SHOWN]}: {_short(expression)}"
@@ -103,7 +103,7 @@ class DevToolsPage:
     def _failure(self, error: Exception, what: str) -> DeviceError:
         if isinstance(error, TimeoutError):
             return DeviceTimeout(
-                f"{self._serial}: the page {what}: no answer within {self._patience_s:g} s"
+                f"{self._serial}: the page {what}: no answer within {self._timeout_s:g} s"
             )
         return DeviceError(f"{self._serial}: the page {what}: {error or type(error).__name__}")
 
@@ -120,6 +120,7 @@ def pages(device: Device) -> list[Mapping[str, Any]]:
     """
     connection = HTTPConnection("localhost", timeout=device.deadlines.command_s)
     connection.sock = device.connect(ADDRESS)
+    connection.sock.settimeout(device.deadlines.command_s)
     try:
         connection.request("GET", "/json/list")
         found = json.loads(connection.getresponse().read(_MAX_ANSWER))

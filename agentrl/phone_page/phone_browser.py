@@ -4,6 +4,7 @@ import math
 import time
 
 from agentrl.devices import Device, ScreenRegion, Tap, Window
+from agentrl.devices.open_url import open_url
 from agentrl.errors import DeviceError, DeviceTimeout
 from agentrl.phone_page import locate_page
 from agentrl.phone_page.locate_page import PagePosition
@@ -12,8 +13,6 @@ from agentrl.phone_page.page_connection_state import PageVisibility
 from agentrl.phone_page.page_server import PageServer
 from agentrl.types import Image
 
-_SAME_TAB = ("--es", "com.android.browser.application_id", "org.agentrl.page")
-"""Makes browsers reuse one tab per calling application, so tabs do not pile up on the phone."""
 _PAUSE_S = 0.02
 _LARGEST_ERROR = 0.02
 """Largest error of a touch's position, as a fraction of the app's area."""
@@ -39,7 +38,7 @@ class PhoneBrowser:
         app.calibrate(True)
         try:
             self.open_tunnel()
-            self._start(app)
+            open_url(self._device, self._server.url(app))
             self._find(app, end)
             self._touch(app, end)
             # Wait until the browser's bars have slid away and the page stops growing.
@@ -134,14 +133,6 @@ class PhoneBrowser:
     @property
     def _port(self) -> str:
         return f"tcp:{self._server.port}"
-
-    def _start(self, app: PageApp) -> None:
-        view = ("am", "start", "-a", "android.intent.action.VIEW", "-d", self._server.url(app))
-        answer = self._device.shell(*view, *_SAME_TAB)
-        if "Error" in answer:
-            raise DeviceError(
-                f"{self._device.serial}: cannot open a browser: {answer.strip()[:500]}"
-            )
 
     def _find(self, app: PageApp, end: float) -> PagePosition:
         """Locate the pattern that the page shows."""

@@ -57,17 +57,17 @@ class AppSession:
     def launch(
         self,
         start: Callable[[], None],
-        is_new: Callable[[Settled, Look], bool],
+        is_new: Callable[[Settled, Look], bool] = lambda shown, old: True,
         *,
-        failure: str,
-        advice: str,
+        failure: str = "",
+        advice: str = "",
     ) -> Settled:
         """Start the app and wait for the first screen that belongs to this launch.
 
         Args:
             start: starts the app.
             is_new: returns whether a screen, with the state published by the app, belongs to this
-                launch, given the look from before it.
+                launch, given the look from before it; by default `start` waits until it does.
             failure: what did not happen if no screen is new, for messages.
             advice: what to check in that case.
 
@@ -87,7 +87,7 @@ class AppSession:
             deadline_s,
             EnvError(f"{serial}: {failure} within {deadline_s:g} s; {advice}"),
         )
-        return self.look_until(
+        shown = self.look_until(
             lambda shown: shown.changed,
             shown,
             deadline_s,
@@ -96,6 +96,8 @@ class AppSession:
                 f"{deadline_s:g} s, so the captures are stale"
             ),
         )
+        self.screen = shown.frame
+        return shown
 
     def act(self, action: Action) -> Settled | None:
         """Act, wait for the screen to settle and return it; None if the agent left the app."""

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import math
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,20 +15,27 @@ from gymnasium import spaces
 
 from agentrl.actions.default_translator import SpaceTranslator
 from agentrl.actions.screen_action_space import ScreenActionSpace
-from agentrl.devices import Action, Device, Done, Key, open_device
+from agentrl.devices import Action, Device, Done, Key, Wait, open_device
 from agentrl.devices.devtools_page import DevToolsPage, pages
+from agentrl.devices.open_url import open_url
 from agentrl.envs.android.app_session import AppSession
 from agentrl.envs.web_app.folder_server import FolderServer
-from agentrl.errors import DeviceError, EnvError, InvalidArgument
+from agentrl.errors import DeviceError, DeviceOffline, EnvError, InvalidArgument, LeaseLost
 from agentrl.types import Image
 
 CHROME = "com.android.chrome"
+APP = "virtual_phone.browser.browser_app:BrowserApp"
+"""Chrome of virtual phones."""
 Info = dict[str, Any]
 
-_NO_KEY = Key("UNKNOWN")
+_NOOP_KEY = Key("UNKNOWN")
 """A key without effect; the virtual phone counts it once it has drawn the page."""
 _CARET = "<style>* {caret-color: transparent !important}</style>"
 """A blinking caret would make the same state look different."""
+_LAUNCH = "agentrl-launch"
+"""Name of the `<meta>` whose content identifies the launch that has loaded a page."""
+_RESERVED = ("guard", "left", "changed", "declared", "side_effects")
+"""Keys of `info` that a page's state must not have."""
 _POLL_S = 0.02
 _MAX_URL = 200
 
@@ -45,7 +53,8 @@ class WebApp(gymnasium.Env[Image, Action]):
     `side_effects` (the apps and windows that the agent opened instead).
 
     The episode is over when the app is done, the agent says so, or leaves the app: for another app,
-    or for a page outside the folder.
+    or for a page or tab outside the folder. If the folder has several pages, each must know the
+    expression `state`.
 
     Args:
         root: the folder.
@@ -58,8 +67,7 @@ class WebApp(gymnasium.Env[Image, Action]):
         actions: names of the action types, such as `tap` and `type`; None allows all.
         exit_reward: reward for leaving the app.
         device: a phone in a form that `agentrl.devices.open_device` accepts.
-        package: the browser, which must be Chrome or another Chromium.
-        allow: packages that may be in front besides the browser.
+        allow: packages that may be in front besides Chrome.
         render_mode: None or `rgb_array`.
 
     Raises:
@@ -83,7 +91,6 @@ class WebApp(gymnasium.Env[Image, Action]):
         actions: Sequence[str] | None = None,
         exit_reward: float = -1.0,
         device: str = "virtual",
-        package: str = CHROME,
         allow: Sequence[str] = (),
         render_mode: str | None = None,
     ) -> None:
@@ -92,24 +99,26 @@ class WebApp(gymnasium.Env[Image, Action]):
         self.action_space = ScreenActionSpace(actions)
         self._start, self._begin, self._state, self._ready = start, begin, state, ready
         self._exit_reward = float(exit_reward)
-        self._package = package
         self._page: DevToolsPage | None = None
         self._known: Info = {}
         """The state behind the last screen."""
         self._changed = True
+        self.seed = 0
+        """The episode's seed."""
         self._outside = ""
         """The page outside the folder that the agent has opened."""
         self.shares_observations = False
         """Whether to return the same array for an unchanged screen, which Gymnasium forbids."""
         self.device: Device = open_device(device, apps=[APP])
-        try:
-            self._server = FolderServer(Path(root), head + _CARET)
-        except BaseException:
-            self.device.close()
-            raise
-        self._session = AppSession(self.device, package, allow)
-        width, height = self.device.size()
-        self.observation_space = spaces.Box(0, 255, (height, width, 3), np.uint8)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.device.close)
+            self._head = head + _CARET
+            self._server = FolderServer(Path(root))
+            undo.callback(self._server.close)
+            self._session = AppSession(self.device, CHROME, allow)
+            width, height = self.device.size()
+            self.observation_space = spaces.Box(0, 255, (height, width, 3), np.uint8)
+            undo.pop_all()
 
     @classmethod
     def check_kwargs(cls, **kwargs: Any) -> None:
@@ -136,18 +145,13 @@ class WebApp(gymnasium.Env[Image, Action]):
     ) -> tuple[Image, Info]:
         """Open the first page with this seed, by default a random seed."""
         super().reset(seed=seed)
-        drawn = int(self.np_random.integers(2**31)) if seed is None else seed
+        self.seed = int(self.np_random.integers(2**31)) if seed is None else seed
         self._session.begin_step()
         self._outside = ""
-        self._forget_page()
-        # The page itself says that it is new.
-        self._session.launch(
-            lambda: self._open(drawn),
-            lambda shown, old: True,
-            failure=f"{self._package} was launched, but its page was not seen",
-            advice="is it covered?",
-        )
-        if self._settled_state(_NO_KEY) is None:
+        self._close_page()
+        shown = self._session.launch(self._open)
+        # Without touches to count, it would wait for an effect.
+        if self._settled_state(Wait(0.0) if shown.state is None else _NOOP_KEY) is None:
             raise EnvError(f"{self.device.serial}: {self._start} has left the app by itself")
         self._changed = True
         return self._session.observation(shared=self.shares_observations), self.info()
@@ -174,11 +178,12 @@ class WebApp(gymnasium.Env[Image, Action]):
 
     def close(self) -> None:
         """Stop serving, and release the phone."""
-        self._forget_page()
-        with contextlib.suppress(DeviceError):  # the phone may be gone, and its tunnel with it
-            self.device.reverse_remove(f"tcp:{self._server.server_port}")
-        self._server.close()
-        self.device.close()
+        self._close_page()
+        with contextlib.ExitStack() as ends:
+            ends.callback(self.device.close)
+            ends.callback(self._server.close)
+            with contextlib.suppress(DeviceError):  # the phone may be gone, and its tunnel with it
+                self.device.reverse_remove(f"tcp:{self._server.server_port}")
 
     def _settled_state(self, action: Action) -> Info | None:
         """Act, wait until settled, and read the state; None if the agent has left the app."""
@@ -193,60 +198,55 @@ class WebApp(gymnasium.Env[Image, Action]):
         """Return the path of an episode's first page."""
         return self._start.replace("{seed}", str(seed))
 
-    def _open(self, seed: int) -> None:
+    @property
+    def _origin(self) -> str:
+        return f"http://localhost:{self._server.server_port}"
+
+    def _open(self) -> None:
         """Open the first page on the phone, and begin the episode."""
-        port = self._server.server_port
+        port, launch = self._server.server_port, secrets.token_hex(8)
+        self._server.head = f'<meta name="{_LAUNCH}" content="{launch}">{self._head}'
         self.device.reverse(f"tcp:{port}", f"tcp:{port}")
-        origin = f"http://localhost:{port}"
-        known = self._made_s(origin)
-        url = f"{origin}/{self.first_page(seed)}"
-        view = ("am", "start", "-a", "android.intent.action.VIEW", "-d", url, "-p", self._package)
-        said = self.device.shell(*view)
-        if "Error" in said:
-            raise EnvError(f"{self.device.serial}: {self._package} does not start: {said.strip()}")
-        self._page = self._loaded(origin, known)
+        open_url(self.device, f"{self._origin}/{self.first_page(self.seed)}", CHROME)
+        self._page = self._loaded(launch)
         if self._begin is not None:
-            self.evaluate(self._begin.replace("{seed}", str(seed)))
+            self.evaluate(self._begin.replace("{seed}", str(self.seed)))
 
-    def _made_s(self, origin: str) -> float | None:
-        """Return when the page that Chrome shows now was made; None if it shows none of ours."""
-        try:
-            page = self._find(origin)
-            return None if page is None else float(page.evaluate("performance.timeOrigin"))
-        except (DeviceError, TypeError):  # Chrome is not running, or shows another page
-            return None
-
-    def _find(self, origin: str) -> DevToolsPage | None:
-        for page in pages(self.device):
-            if str(page.get("url")).startswith(f"{origin}/"):
-                return DevToolsPage(self.device, page)
-        return None
-
-    def _loaded(self, origin: str, known: float | None) -> DevToolsPage:
-        """Wait for the page that was made by this launch."""
+    def _loaded(self, launch: str) -> DevToolsPage:
+        """Wait for the page of this launch; Chrome may first show that of an earlier one."""
         deadline_s = self.device.deadlines.launch_s
-        end_s, failure = time.monotonic() + deadline_s, "is not there"
-        is_ready = f"document.readyState === 'complete' && Boolean({self._ready})"
+        end_s, failure = time.monotonic() + deadline_s, "Chrome does not list it"
+        is_ready = (
+            f"document.querySelector('meta[name={_LAUNCH}]')?.content === '{launch}' && "
+            f"document.readyState === 'complete' && Boolean({self._ready})"
+        )
         while time.monotonic() < end_s:
             page: DevToolsPage | None = None
             try:
-                page = self._find(origin)
+                page = self._find()
                 if page is not None:
-                    made_s, loaded = page.evaluate(f"[performance.timeOrigin, {is_ready}]")
-                    if loaded and made_s != known:
+                    if page.evaluate(is_ready):
                         return page
-                    failure = "does not load"
+                    failure = "it does not load"
+            except (DeviceOffline, LeaseLost):
+                raise
             except DeviceError as error:  # Chrome is starting, or the page is being replaced
-                failure = f"cannot be read ({error})"
+                failure = str(error)
             if page is not None:
                 page.close()
             time.sleep(_POLL_S)
         raise EnvError(
-            f"{self.device.serial}: {self._package} was asked to open a page of {origin}, but "
-            f"after {deadline_s:g} s the page {failure}"
+            f"{self.device.serial}: Chrome was started with a page of {self._origin}, but is not "
+            f"ready after {deadline_s:g} s: {failure}"
         )
 
-    def _forget_page(self) -> None:
+    def _find(self) -> DevToolsPage | None:
+        for page in pages(self.device):
+            if str(page.get("url")).startswith(f"{self._origin}/"):
+                return DevToolsPage(self.device, page)
+        return None
+
+    def _close_page(self) -> None:
         if self._page is not None:
             self._page.close()
             self._page = None
@@ -256,23 +256,25 @@ class WebApp(gymnasium.Env[Image, Action]):
 
         Raises:
             EnvError: it failed, or the page does not answer.
+            DeviceError: the phone does not answer.
         """
         assert self._page is not None, "reset opens the page"
         try:
             return self._page.evaluate(expression)
         except DeviceError as error:
+            self.device.focus()  # raises if it is the phone that fails
             raise EnvError(str(error)) from error
 
     def _read(self) -> Info | None:
-        """Return the state of the page; None if it is a page outside the folder.
+        """Return the state of the page; None if another page is shown, from outside the folder.
 
         Raises:
-            EnvError: the page does not answer, or its state is not an object.
+            EnvError: the page does not answer, or its state is invalid.
         """
-        origin = f"http://localhost:{self._server.server_port}"
-        # Another page would not know the expression.
+        # Another page would not know the expression; another tab hides this one.
         value = self.evaluate(
-            f"location.origin !== '{origin}' ? location.href : ({self._state or '({})'}) ?? null"
+            f"location.origin !== '{self._origin}' || document.visibilityState === 'hidden' "
+            f"? location.href : ({self._state or '({})'}) ?? null"
         )
         if isinstance(value, str):
             self._outside = value[:_MAX_URL]
@@ -281,6 +283,11 @@ class WebApp(gymnasium.Env[Image, Action]):
             raise EnvError(
                 f"{self.device.serial}: env.kwargs.state={self._state} is {str(value)[:200]} in "
                 "the page, not an object"
+            )
+        if reserved := [name for name in _RESERVED if name in value]:
+            raise EnvError(
+                f"{self.device.serial}: env.kwargs.state={self._state} has the reserved keys "
+                f"{', '.join(reserved)}; rename them"
             )
         return value
 
@@ -326,7 +333,3 @@ class WebAppTranslator(SpaceTranslator):
     ) -> None:
         space = ScreenActionSpace(actions)
         super().__init__(space, instructions=instructions, text=text, style=style)
-
-
-APP = "virtual_phone.browser.browser_app:BrowserApp"
-"""The browser of virtual phones."""

@@ -17,14 +17,14 @@ class FolderServer(ThreadingHTTPServer):
 
     Args:
         root: the folder.
-        head: HTML that is inserted before each page, such as a `<meta name="viewport">`.
     """
 
     daemon_threads = True
 
-    def __init__(self, root: Path, head: str = "") -> None:
+    def __init__(self, root: Path) -> None:
         super().__init__(("127.0.0.1", 0), partial(_Handler, directory=str(root)))
-        self.head = head.encode()
+        self.head = ""
+        """HTML that is inserted into each page, such as a `<meta name="viewport">`."""
         self._thread = threading.Thread(
             target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True
         )
@@ -50,7 +50,7 @@ class _Handler(SimpleHTTPRequestHandler):
         # In front of the document type it would switch the page to quirks mode.
         start = page.lower().find(b"<!doctype")
         cut = page.find(b">", start) + 1 if 0 <= start < 1024 else 0
-        page = page[:cut] + self.server.head + page[cut:]
+        page = page[:cut] + self.server.head.encode() + page[cut:]
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "text/html")
         self.send_header("Content-Length", str(len(page)))
@@ -58,7 +58,7 @@ class _Handler(SimpleHTTPRequestHandler):
         return BytesIO(page)
 
     def end_headers(self) -> None:
-        """Forbid caching: a file may change between two episodes."""
+        """Disable caching, because files may change between episodes."""
         self.send_header("Cache-Control", "no-store")
         super().end_headers()
 
@@ -67,4 +67,4 @@ class _Handler(SimpleHTTPRequestHandler):
         self.send_error(HTTPStatus.NOT_FOUND)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Be quiet."""
+        """Log nothing."""

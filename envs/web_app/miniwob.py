@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.devices import Action
-from agentrl.envs.web_app.env import CHROME, Info, WebApp
+from agentrl.envs.web_app.env import Info, WebApp
 from agentrl.errors import ConfigError, InvalidArgument
 from agentrl.text.name_suggestions import did_you_mean
 from agentrl.types import Image
@@ -39,6 +39,7 @@ _BEGIN = """(async () => {
     Math.seedrandom('{seed}')
     core.startEpisodeReal()
     while (!WOB_TASK_READY) await new Promise(done => setTimeout(done, 20))
+    $PAUSE
 })()"""
 _STATE = """(() => {
     $PAUSE
@@ -75,8 +76,7 @@ class MiniWoB(WebApp):
         actions: see `WebApp`, as for the others.
         exit_reward: reward for leaving the page or the browser.
         device: the phone.
-        package: the browser.
-        allow: packages that may be in front besides the browser.
+        allow: packages that may be in front besides Chrome.
         render_mode: None or `rgb_array`.
 
     Raises:
@@ -92,27 +92,24 @@ class MiniWoB(WebApp):
         actions: Sequence[str] | None = None,
         exit_reward: float = -1.0,
         device: str = "virtual",
-        package: str = CHROME,
         allow: Sequence[str] = (),
         render_mode: str | None = None,
     ) -> None:
         self._tasks = _checked(tasks, clock, decay)
-        self._task = self._tasks[0]
         self._pauses = clock == "paused"
         reward = "WOB_REWARD_GLOBAL" if decay else "WOB_RAW_REWARD_GLOBAL"
         limit = f"core.EPISODE_MAX_TIME = {_LIMITLESS_MS}" if clock == "none" else ""
         pause = _PAUSE if self._pauses else ""
         super().__init__(
             root=str(_pages_folder()),
-            start=f"miniwob/{self._task}.html",
+            start=f"miniwob/{self._tasks[0]}.html",
             ready="window.core && core.cover_div",
-            begin=_BEGIN.replace("$LIMIT", limit),
+            begin=_BEGIN.replace("$LIMIT", limit).replace("$PAUSE", pause),
             state=_STATE.replace("$REWARD", reward).replace("$PAUSE", pause),
             head=_HEAD,
             actions=actions,
             exit_reward=exit_reward,
             device=device,
-            package=package,
             allow=allow,
             render_mode=render_mode,
         )
@@ -132,18 +129,21 @@ class MiniWoB(WebApp):
 
     def first_page(self, seed: int) -> str:
         """Return the page of the task that the seed chooses."""
-        self._task = self._tasks[int(np.random.default_rng(seed).integers(len(self._tasks)))]
-        return f"miniwob/{self._task}.html"
+        return f"miniwob/{self.task_of(seed)}.html"
+
+    def task_of(self, seed: int) -> str:
+        """Return the name of an episode's task."""
+        return self._tasks[int(np.random.default_rng(seed).integers(len(self._tasks)))]
 
     def step(self, action: Action) -> tuple[Image, float, bool, bool, Info]:
         """Act with the clock running, then wait until the screen has settled."""
-        if self._pauses:
+        if self._pauses and self.action_space.contains(action):
             self.evaluate(_RESUME)
         return super().step(action)
 
     def info(self) -> Info:
         """Return the state of the page, with the task."""
-        return {**super().info(), "task": self._task}
+        return {**super().info(), "task": self.task_of(self.seed)}
 
 
 def task_names() -> list[str]:

@@ -39,9 +39,19 @@ def test_samples_are_actions_and_depend_on_the_seed() -> None:
 
 @pytest.mark.parametrize(
     "action",
-    [Tap(1.1, 0.5), Tap(float("nan"), 0.5), Type("\0"), Key("POWER"), Wait(1e9), (0.5, 0.5), None],
+    [
+        Tap(1.1, 0.5),
+        Tap(float("nan"), 0.5),
+        Type("\0"),
+        Key("POWER"),
+        Wait(1e9),
+        Wait(None),
+        Tap("a", 0),
+        (0.5, 0.5),
+        None,
+    ],
 )
-def test_what_no_phone_performs_is_not_in_the_space(action: Any) -> None:
+def test_invalid_actions_are_not_in_the_space(action: Any) -> None:
     assert not ScreenActionSpace().contains(action)
 
 
@@ -57,6 +67,7 @@ def test_a_space_may_accept_few_actions() -> None:
         form.parse("<action>key(BACK)</action>")
     with pytest.raises(InvalidArgument, match="must be a list of tap"):
         ScreenActionSpace(["fly"])
+    assert {type(ScreenActionSpace(["wait", "done"]).sample()) for _ in range(20)} <= {Wait, Done}
 
 
 def test_dialects_write_and_read_its_actions() -> None:
@@ -67,3 +78,11 @@ def test_dialects_write_and_read_its_actions() -> None:
         read = translator.to_action(translator.to_reply(action))
         assert type(read) is type(action)
     assert translator.to_action(translator.to_reply(Type("words"))) == Type("words")
+
+
+def test_what_a_dialect_can_say_but_the_space_refuses_is_an_error_of_the_reply() -> None:
+    translator = SpaceTranslator(ScreenActionSpace())
+    translator.dialect = open_dialect("gui_owl")
+    translator.see([np.zeros((1280, 720, 3), np.uint8)])
+    with pytest.raises(ActionError, match="a pause lasts from 0 to 5 s"):
+        translator.to_action(translator.spell(Wait(30.0)))

@@ -80,12 +80,24 @@ async def open_context(scale: float, proxy: str) -> tuple[Chromium, BrowserConte
     browser = await _shared(scale)
     try:
         return browser, await browser.new_context(proxy)
-    except Error:  # the driver may have ended, which the browser does not notice
-        if (task := _running.get(scale)) is not None and task.done() and task.result() is browser:
+    except Error:
+        # The driver may have ended, which the browser does not notice.
+        if await _answers(browser):
+            raise
+        task = _running.get(scale)
+        if task is not None and task.done() and not task.exception() and task.result() is browser:
             del _running[scale]
             await _stop(browser)
     browser = await _shared(scale)
     return browser, await browser.new_context(proxy)
+
+
+async def _answers(chromium: Chromium) -> bool:
+    try:
+        await (await chromium.browser.new_browser_cdp_session()).detach()
+    except Error:
+        return False
+    return True
 
 
 async def _shared(scale: float) -> Chromium:

@@ -46,7 +46,7 @@ def input_(ctx: CommandContext) -> int | Awaitable[int]:
     # On a real phone, `input` does not return until the gesture has ended.
     if ms and phone.tempo == "real":
         front = phone.tasks.apps.get(phone.tasks.front or "")
-        moves_finger = front is not None and front.is_live
+        moves_finger = verb == "swipe" and front is not None and front.is_live
 
         async def finish() -> int:
             # A live app moves the finger itself, in the same time.

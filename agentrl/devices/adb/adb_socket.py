@@ -132,9 +132,10 @@ class AdbSocket(ABC):
         return self.wait(0) and not self.raw_socket.recv(1, socket.MSG_PEEK)
 
     def detach(self) -> socket.socket:
-        """Return the connection, which closing this object no longer closes."""
+        """Return the connection without a timeout; closing this object no longer closes it."""
         # The libraries close their own socket when they are garbage-collected.
         detached = self.raw_socket.dup()
+        detached.settimeout(None)
         self.raw_socket.close()
         return detached
 

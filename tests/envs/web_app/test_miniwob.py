@@ -38,7 +38,7 @@ def serial(adb_server: AdbServer) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def judge() -> Iterator[Page]:
+def reference() -> Iterator[Page]:
     """A page of another Chromium with a mouse, where MiniWoB++ is as its authors serve it."""
     with (
         sync_playwright() as playwright,
@@ -62,7 +62,7 @@ def at(x: float, y: float) -> Tap:
     return Tap(x / 160, (48 + y * 4.5) / 1280)
 
 
-def judged(page: Page) -> tuple[str, float, bool]:
+def reference_state(page: Page) -> tuple[str, float, bool]:
     """Return the instruction, the reward without decay, and whether the episode is over."""
     instruction, reward, over = page.evaluate(
         "[core.getUtterance(), WOB_RAW_REWARD_GLOBAL, WOB_DONE_GLOBAL]"
@@ -71,53 +71,53 @@ def judged(page: Page) -> tuple[str, float, bool]:
     return said, reward, over
 
 
-def compare(env: MiniWoB, judge: Page, task: str, seed: int) -> float:
-    """Touch random elements of a task on the phone and in the judge's page.
+def compare(env: MiniWoB, reference: Page, task: str, seed: int) -> float:
+    """Touch random elements of a task on the phone and in the reference page.
 
     Returns:
         The reward.
     """
     rng = np.random.default_rng(seed)
-    judge.goto(f"{task}.html", wait_until="load")
-    judge.evaluate(
+    reference.goto(f"{task}.html", wait_until="load")
+    reference.evaluate(
         f"core.EPISODE_MAX_TIME = 1e9; Math.seedrandom('{seed}'); core.startEpisodeReal()"
     )
     _, info = env.reset(seed=seed)
     total, over = 0.0, False
     for _ in range(4):
-        said, reward, ends = judged(judge)
+        said, reward, ends = reference_state(reference)
         assert (info["instruction"], total, over) == (said, reward, ends), (task, seed)
         if over:
             break
-        places = judge.evaluate(MIDDLES)
+        places = reference.evaluate(MIDDLES)
         x, y = places[int(rng.integers(len(places)))]
-        judge.mouse.click(x, y)
+        reference.mouse.click(x, y)
         _, change, over, _, info = env.step(at(x, y))
         total += change
     return total
 
 
 def test_the_same_touches_have_the_same_rewards_as_clicks_in_another_browser(
-    serial: str, judge: Page
+    serial: str, reference: Page
 ) -> None:
     tasks = ("click-test", "click-test-2", "click-button", "click-dialog", "focus-text")
     rewards = set()
     for task in tasks:
         with closing(made(serial, tasks=[task])) as env:
-            rewards |= {compare(env, judge, task, seed) for seed in (0, 1)}
+            rewards |= {compare(env, reference, task, seed) for seed in (0, 1)}
     assert {-1.0, 1.0} <= rewards
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_twenty_tasks_have_the_same_episodes_as_in_another_browser(
-    serial: str, judge: Page
+    serial: str, reference: Page
 ) -> None:
     tasks = (*EASY, "choose-list", "click-checkboxes", "login-user", "tic-tac-toe", "click-shades")
     rewards = [0.0]
     for task in tasks:
         with closing(made(serial, tasks=[task])) as env:
-            rewards += [compare(env, judge, task, seed) for seed in range(4)]
+            rewards += [compare(env, reference, task, seed) for seed in range(4)]
     assert max(rewards) > 0 > min(rewards)
 
 
@@ -128,8 +128,7 @@ def test_every_task_begins_and_shows_the_same_screen_again(serial: str) -> None:
         by_task = {}
         seed = 0
         while len(by_task) < 125:
-            env.first_page(seed)
-            by_task.setdefault(env._task, seed)
+            by_task.setdefault(env.task_of(seed), seed)
             seed += 1
         changed = []
         for task, seed in by_task.items():

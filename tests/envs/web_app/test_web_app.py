@@ -125,7 +125,7 @@ def test_a_page_that_hangs_voids_the_episode_and_the_next_one_begins(env: WebApp
     assert play(env, at(20))[0] == [1]
 
 
-def test_a_state_that_makes_no_sense_voids_the_episode(env: WebApp) -> None:
+def test_an_invalid_score_voids_the_episode(env: WebApp) -> None:
     with pytest.raises(EnvError, match="score is many, not a finite number"):
         play(env, at(320))
 
@@ -135,6 +135,7 @@ def test_a_state_that_makes_no_sense_voids_the_episode(env: WebApp) -> None:
     [
         ({"state": "nothing()"}, "ReferenceError: nothing is not defined"),
         ({"state": "[1]"}, r"is \[1\] in the page, not an object"),
+        ({"state": "({guard: {}})"}, "reserved keys guard; rename them"),
         ({"begin": "throw new Error('no game')"}, "no game"),
         ({"start": "leaves.html", "begin": "new Promise(done => setTimeout(done, 1500))"}, "page"),
     ],
