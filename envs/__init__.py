@@ -56,12 +56,15 @@ _register(
     "translator:SokobanTranslator",
     state_schema="state_schema:SokobanStateSchema",
 )
-for _name, _module in (("WebApp", "env"), ("MiniWoB", "miniwob")):
+for _name, _module, _players in (
+    ("WebApp", "env", {}),
+    ("MiniWoB", "miniwob", {"expert": "agentrl.envs.web_app.players:MiniWoBExpert"}),
+):
     register(
         f"{_name}-v0",
         f"agentrl.envs.web_app.{_module}:{_name}",
         translator="agentrl.envs.web_app.env:WebAppTranslator",
-        players={"random": "agentrl.envs.web_app.players:WebAppRandom"},
+        players={"random": "agentrl.envs.web_app.players:WebAppRandom", **_players},
         app="virtual_phone.browser.browser_app:BrowserApp",
     )
 _register("QA", "agentrl.envs.qa", "env:QA", "translator:QATranslator")

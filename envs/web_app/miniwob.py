@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.devices import Action
+from agentrl.devices.screen_regions import STATUS_BAR
 from agentrl.envs.web_app.env import Info, WebApp
 from agentrl.errors import ConfigError, InvalidArgument
 from agentrl.text.name_suggestions import did_you_mean
@@ -34,6 +35,21 @@ html, body {overflow: hidden; background: white !important; touch-action: manipu
 #reward-display, #click-canvas {display: none}
 #sync-task-cover {pointer-events: none}  /* a tap on it would begin another episode */
 </style>"""
+_ELEMENTS = """[
+    ...document.querySelectorAll('body *:not(#query, #query *, #sync-task-cover)')
+]   .map(one => {
+        const box = one.getBoundingClientRect()
+        return {
+            tag: one.tagName.toLowerCase(), id: one.id, classes: [...one.classList],
+            text: (one.children.length && one.tagName !== 'LABEL' ? '' : one.textContent).trim(),
+            label: one.dataset.color ?? one.dataset.type ?? '', value: String(one.value ?? ''),
+            checked: Boolean((one.querySelector(':scope > input') ?? one).checked),
+            tapped: one.dataset.tampered === 'e' + WOB_EPISODE_ID,
+            x: (box.x + box.width / 2) / innerWidth, y: (box.y + box.height / 2) / innerWidth,
+            seen: box.width > 0 && box.height > 0,
+        }
+    }).filter(one => one.seen && !['script', 'style'].includes(one.tag))"""
+"""The page's elements; positions are in widths of the page."""
 _BEGIN = """(async () => {
     $LIMIT
     Math.seedrandom('{seed}')
@@ -46,7 +62,7 @@ _STATE = """(() => {
     const said = core.getUtterance()
     return {
         score: $REWARD, done: WOB_DONE_GLOBAL, instruction: String(said.utterance ?? said),
-        reason: WOB_REWARD_REASON,
+        reason: WOB_REWARD_REASON, elements: $ELEMENTS,
         metrics: {success: Number(WOB_RAW_REWARD_GLOBAL > 0), reward: $REWARD},
     }
 })()"""
@@ -63,9 +79,11 @@ _RESUME = """if (core.EP_TIMER !== null) {
 class MiniWoB(WebApp):
     """One or several tasks of MiniWoB++; with several, an episode's seed chooses the task.
 
-    See `WebApp` for observations and actions. `info` also has `task`, and `reason`, the page's own
-    words for the outcome. `metrics` are `success` (whether the reward without decay is positive)
-    and `reward`.
+    See `WebApp` for observations and actions. `info` also has `task`; `reason`, the page's own words
+    for the outcome; and `elements`, which scripted players read: the visible elements with their
+    `tag`, `id`, `classes`, `text`, `label` and `value`, whether they are `checked` or were
+    `tapped`, and their middle, `x` and `y` in [0, 1] of the screen. `metrics` are `success`
+    (whether the reward without decay is positive) and `reward`.
 
     Args:
         tasks: names such as `click-button`; `easy` or `all` (125).
@@ -105,7 +123,9 @@ class MiniWoB(WebApp):
             start=f"miniwob/{self._tasks[0]}.html",
             ready="window.core && core.cover_div",
             begin=_BEGIN.replace("$LIMIT", limit).replace("$PAUSE", pause),
-            state=_STATE.replace("$REWARD", reward).replace("$PAUSE", pause),
+            state=_STATE.replace("$REWARD", reward)
+            .replace("$PAUSE", pause)
+            .replace("$ELEMENTS", _ELEMENTS),
             head=_HEAD,
             actions=actions,
             exit_reward=exit_reward,
@@ -143,7 +163,11 @@ class MiniWoB(WebApp):
 
     def info(self) -> Info:
         """Return the state of the page, with the task."""
-        return {**super().info(), "task": self.task_of(self.seed)}
+        width, height = self.device.size()
+        known = super().info()
+        for element in known["elements"]:
+            element["y"] = STATUS_BAR + element["y"] * width / height
+        return {**known, "task": self.task_of(self.seed)}
 
 
 def task_names() -> list[str]:

@@ -13,7 +13,7 @@ from agentrl.actions.screen_action_converter import ScreenActionConverter
 from agentrl.actions.space_formats import action_format_for
 
 # Screen size of environments whose info has no `screen_size`.
-_USUAL: Size = (720, 1280)
+USUAL_SCREEN: Size = (720, 1280)
 
 
 class RandomPlayer:
@@ -60,6 +60,6 @@ class RandomPlayer:
         space.seed(int(rng.integers(2**31)))
         if self.dialect is None:
             return self._action_format.format(space.sample())
-        width, height = info.get("screen_size", _USUAL)
+        width, height = info.get("screen_size", USUAL_SCREEN)
         screen = self.dialect.screen((width, height))
         return self.dialect.spell(ScreenActionConverter(space).from_space(space.sample()), screen)

@@ -12,11 +12,14 @@ import pytest
 from playwright.sync_api import Page, sync_playwright
 
 from agentrl import env_registry
+from agentrl.actions.screen_action_space import ScreenActionSpace
 from agentrl.actions.screen_actions import Swipe, Tap, Type
+from agentrl.actions.space_formats import action_format_for
 from agentrl.devices.adb import AdbServer
 from agentrl.envs.web_app.env import APP
 from agentrl.envs.web_app.folder_server import FolderServer
 from agentrl.envs.web_app.miniwob import EASY, MiniWoB, task_names
+from agentrl.envs.web_app.players import CHOICES, MiniWoBExpert
 from agentrl.errors import InvalidArgument
 from virtual_phone import spawn
 from virtual_phone.browser import chromium
@@ -119,6 +122,20 @@ def test_twenty_tasks_have_the_same_episodes_as_in_another_browser(
         with closing(made(serial, tasks=[task])) as env:
             rewards += [compare(env, reference, task, seed) for seed in range(4)]
     assert max(rewards) > 0 > min(rewards)
+
+
+@pytest.mark.slow
+def test_the_expert_solves_the_easy_tasks_with_taps_alone(serial: str) -> None:
+    player, form = MiniWoBExpert(), action_format_for(ScreenActionSpace())
+    assert set(CHOICES) == set(EASY)
+    for task in EASY:
+        with closing(made(serial, tasks=[task])) as env:
+            for seed in range(2):
+                (_, info), over = env.reset(seed=seed), False
+                while not over:
+                    reply = player.reply(info, np.random.default_rng(0))
+                    _, _, over, _, info = env.step(form.parse(reply))
+                assert info["metrics"]["success"] == 1, (task, seed)
 
 
 @pytest.mark.slow
