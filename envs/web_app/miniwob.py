@@ -79,7 +79,7 @@ _RESUME = """if (core.EP_TIMER !== null) {
 class MiniWoB(WebApp):
     """One or several tasks of MiniWoB++; with several, an episode's seed chooses the task.
 
-    See `WebApp` for observations and actions. `info` also has `task`; `reason`, the page's own words
+    See `WebApp` for observations and actions. `info` also has `task`; `reason`, the page's words
     for the outcome; and `elements`, which scripted players read: the visible elements with their
     `tag`, `id`, `classes`, `text`, `label` and `value`, whether they are `checked` or were
     `tapped`, and their middle, `x` and `y` in [0, 1] of the screen. `metrics` are `success`
