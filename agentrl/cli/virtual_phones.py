@@ -3,6 +3,7 @@
 import re
 import signal
 import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from shutil import which
 from typing import Annotated, Any, cast
@@ -20,7 +21,10 @@ app = typer.Typer(
 _LOOK_S = 0.5
 _AppsOption = Annotated[
     list[str] | None,
-    typer.Option("--app", help="App to install, as module:Class; repeatable; default: all games."),
+    typer.Option(
+        "--app",
+        help="App to install, as module:Class; repeatable; default: all games and the browser.",
+    ),
 ]
 _DelayOption = Annotated[
     str | None,
@@ -74,7 +78,7 @@ def up(
         spawn(
             num_phones,
             # `agentrl devices doctor` tests taps in the probe app.
-            list(dict.fromkeys((*(apps or env_registry.apps()), PROBE))),
+            list(dict.fromkeys((*(apps or _installable(env_registry.apps())), PROBE))),
             size=(width, height),
             tempo=cast(Any, tempo),
             effect_delay_ms=None if delay is None else _two("--delay", delay, "-"),
@@ -96,6 +100,19 @@ def up(
         finally:
             server.forget(phones.serials)
     typer.echo("All phones have stopped.")
+
+
+def _installable(apps: Iterable[str]) -> Iterator[str]:
+    """Yield the apps that can be installed here; say why another one cannot."""
+    from virtual_phone.errors import SettingError
+    from virtual_phone.phones_spec import AppSpec, make_apps
+
+    for name in apps:
+        try:
+            make_apps([AppSpec(app=name)])
+            yield name
+        except SettingError as error:  # the browser needs packages of an extra, and Chromium
+            typer.echo(f"Without {name}: {error}", err=True)
 
 
 def _print_usage(serials: tuple[str, ...], adb: str, port: int) -> None:

@@ -8,9 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.async_api import Browser, BrowserContext, Error, Playwright, async_playwright
-
 from virtual_phone.errors import SettingError
+
+try:
+    from playwright.async_api import Browser, BrowserContext, Error, Playwright, async_playwright
+except ModuleNotFoundError as error:
+    raise SettingError(
+        "the browser needs playwright, which is not installed; run: "
+        "pip install 'agentrl-screens[browser]'"
+    ) from error
 
 EXECUTABLE = "AGENTRL_CHROMIUM"
 """Environment variable with the path of Chromium."""
