@@ -328,7 +328,7 @@ class WebAppTranslator(SpaceTranslator):
         self,
         actions: Sequence[str] | None = None,
         instructions: str | None = None,
-        text: str = "{{ info.instruction }}",
+        text: str = "{{ info.instruction | default('') }}",
         style: str = "tag",
     ) -> None:
         space = ScreenActionSpace(actions)

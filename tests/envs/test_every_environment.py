@@ -1,5 +1,7 @@
 """Checks of every built-in environment."""
 
+from pathlib import Path
+
 import gymnasium
 import pytest
 
@@ -18,10 +20,14 @@ IDS = [pytest.param(g.id, marks=SLOW if g.id in ON_PHONES else ()) for g in OURS
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_a_built_in_environment_passes_all_checks(id: str, request: pytest.FixtureRequest) -> None:
+def test_a_built_in_environment_passes_all_checks(
+    id: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     if id in ON_PHONES:
         request.getfixturevalue("adb_server")
-    found = list(check_environment(EnvConfig(id=id), steps=2, deadline_s=200))
+    (tmp_path / "index.html").write_text("<!doctype html><h1>page</h1>")
+    kwargs = {"root": str(tmp_path)} if id == "WebApp-v0" else {}
+    found = list(check_environment(EnvConfig(id=id, kwargs=kwargs), steps=2, deadline_s=200))
     assert not [one for one in found if one.state == "wrong"]
 
 

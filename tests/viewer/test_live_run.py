@@ -17,7 +17,8 @@ SHORT = [
     "rollout.engine=hf", "rollout.launcher=local", "rollout.groups=2", "rollout.group_size=2",
     "rollout.concurrency=3", "devices.source=virtual:3", "devices.effect_delay_ms=[50, 300]",
     "env.max_turns=10", "warm_start.episodes=12", "warm_start.steps=20", "warm_start.cache=null",
-    "train.steps=3", "eval.every=0", "eval.episodes=2", "eval.baselines=[]", "logging=[file]",
+    "train.steps=3", "eval.every=0", "eval.episodes=2", "eval.baselines=[]", "eval.rings=null",
+    "logging=[file]",
 ]  # fmt: skip
 LONG_S = 150.0
 """Deadline for events of the job, on two busy cores."""

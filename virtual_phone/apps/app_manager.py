@@ -223,5 +223,7 @@ class AppManager:
 
 def _time_of_day(seed: int, what: str, extras: Mapping[str, str]) -> int:
     """Return a time of day in seconds that depends only on the seed and the launch."""
-    launch = json.dumps([seed, what, sorted(extras.items())])
+    # The same page may be served at another port, which its URL contains.
+    own = sorted((name, value) for name, value in extras.items() if name != "data")
+    launch = json.dumps([seed, what, own])
     return int.from_bytes(hashlib.sha256(launch.encode()).digest()[:4], "big") % 86_400
