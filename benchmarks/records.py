@@ -244,6 +244,12 @@ def notes(task: Task, run: Path) -> list[str]:
         own = env["player_kwargs"]
         how = f" with {own}" if own else ""
         imitated = f"imitates the player {warm['player']!r}{how}"
+        # Runs recorded before it could be a name have `true`.
+        if isinstance(warm["relabel"], str):
+            imitated = (
+                f"imitates the replies of {warm['relabel']!r} to the screens of the player "
+                f"{warm['player']!r}{how}"
+            )
     here = f"here: {num_parameters(run):,} parameters from random weights, {imitated}"
     lines = [f"metric: {task.metric}; intervals: 95%, over held-out episodes or over seeds", here]
     if (other := task.published) is not None:

@@ -87,10 +87,12 @@ class WarmStartConfig:
     """Fraction of `lr` at which the cosine schedule ends."""
     grad_clip: PositiveFloat = 1.0
     """Maximum gradient norm; larger gradients are scaled down to it."""
-    relabel: bool = True
+    relabel: bool | str = True
     """Query the player again each time a screen is sampled, so that its random mistakes are not
-    memorized. Recorded episodes are relabeled only if this player played them, and only if it needs
-    nothing but the info, because observations are not recorded."""
+    memorized. With another player's name, that one replies: `expert` teaches what to do after a
+    mistake of `noisy`, but not the mistake (as DART does). Recorded episodes are relabeled only if
+    `player` played them. Only single turns can be relabeled, by players that need nothing but the
+    info, because observations are not recorded."""
     phase_weights: dict[str, NonNegativeFloat] = field(default_factory=dict)
     """How often turns are sampled: a weight for each value of `phase` in their info. Phases that
     are not listed have weight 1."""
@@ -101,9 +103,21 @@ class WarmStartConfig:
     """Repeat the warm start even if `agentrl.json` in the model's folder says that the model
     already had one for this environment. If false, it is skipped in this case."""
 
+    @property
+    def labeler(self) -> str | None:
+        """The player that is queried for each sampled screen; None to use what was played."""
+        if isinstance(self.relabel, str):
+            return self.relabel
+        return self.player if self.relabel else None
+
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
         check_betas("warm_start.betas", self.betas)
+        if self.player is None and isinstance(self.relabel, str):
+            raise ConfigError(
+                f"warm_start.relabel={self.relabel}: only demonstrations of warm_start.player can "
+                "be relabeled, but it is null"
+            )
         if self.cache is not None:
             path_of(self.cache, "warm_start.cache")
         for run in self.recorded:

@@ -7,14 +7,18 @@ from typing import Any
 import numpy as np
 
 from agentrl.actions.players.player import Player, takes_observation
-from agentrl.config import WarmStartConfig
+from agentrl.config import History, WarmStartConfig
 from agentrl.errors import ConfigError, EnvError, boundary
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.episode_prompts import Conversation
 from agentrl.policies.policy import Answer
 from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run
-from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.load_translator_and_players import (
+    ResizeOf,
+    load_player,
+    open_translator,
+)
 from agentrl.rollout.environments.prompt_messages import instructions_for
 from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.run_episode import ENVIRONMENT
@@ -32,6 +36,28 @@ class Demonstration:
     episode: Episode
     by_player: bool
     """True if the scripted player played the episode, so that it can be relabeled."""
+
+
+def load_labeler(
+    env: ResolvedEnv, warm: WarmStartConfig, resize_of: ResizeOf | None = None
+) -> Player | None:
+    """Load the player that relabels demonstrations; None if they are learned as they were played.
+
+    Raises:
+        ConfigError: `warm_start.relabel` names a player that does not exist or cannot relabel.
+    """
+    if warm.labeler is None:
+        return None
+    player = load_player(env, warm.labeler, resize_of)
+    if takes_observation(player):
+        why = f"this player of {env.id} needs observations, which are not recorded"
+    elif env.history == History() and env.settings.max_turns > 1:
+        why = "a whole conversation cannot be relabeled; set env.history to window:1"
+    else:
+        return player
+    if isinstance(warm.relabel, str):
+        raise ConfigError(f"warm_start.relabel={warm.relabel}: {why}")
+    return None
 
 
 def rerender_demonstrations(
@@ -119,14 +145,14 @@ class DemonstrationDataset:
     A reply that was not an action, or that a guide gave (`env.start`), is not a training target; it
     appears only in later prompts.
     Single-turn samples (one prompt, one reply) are relabeled by their environment's player each
-    time they are drawn, if the player needs nothing but the info to reply. Multi-turn conversations
-    are used as they were played.
+    time they are drawn. Multi-turn conversations are used as they were played.
 
     Args:
         demonstrations: episodes that are not void.
         config: warm start settings.
         players: players that relabel the samples, by the environment's name in `mixture` (empty
-            without a mixture); without a player, the demonstrated replies are used.
+            without a mixture), from `load_labeler`; without a player, the demonstrated replies are
+            used.
         encoder: the model's.
         seed: seed of the draws.
     """
@@ -149,10 +175,8 @@ class DemonstrationDataset:
             episode, before = _only_targets(demonstration.episode)
             samples = split_into_sequences(episode)
             is_single_turn = len(samples) == len(before)
-            relabels = is_single_turn and config.relabel and demonstration.by_player
+            relabels = is_single_turn and demonstration.by_player
             player = players.get(episode.reset_info.get(ENVIRONMENT, "")) if relabels else None
-            if player is not None and takes_observation(player):
-                player = None  # observations are not recorded
             num_turns += len(before)
             for index, sample in enumerate(samples):
                 info = dict(before[index]) if is_single_turn else {}

@@ -13,7 +13,6 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.configured_image_size import resize_for
 from agentrl.policies.open_encoder import open_encoder
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.environments.load_translator_and_players import load_player
 from agentrl.rollout.workers.rollouts_interface import Rollouts
 from agentrl.runs.resume_state import ResumeState
 from agentrl.training import env_seeds
@@ -21,6 +20,7 @@ from agentrl.training.demonstrations import warm_start_cache
 from agentrl.training.demonstrations.demonstration_dataset import (
     Demonstration,
     DemonstrationDataset,
+    load_labeler,
     rerender_demonstrations,
 )
 from agentrl.training.learner.learner_group import AnyLearner
@@ -67,13 +67,13 @@ async def warm_start(
         encoder = await asyncio.to_thread(open_encoder, settings.model, start)
         demonstrations = await _demonstrations(plan, warm, rollouts, encoder, progress)
     with progress.stage("warm start"):
-        players = {
-            name: load_player(
-                env, warm.player, lambda dialect: resize_for(dialect, settings.model, encoder)
+        labelers = {
+            name: load_labeler(
+                env, warm, lambda dialect: resize_for(dialect, settings.model, encoder)
             )
             for name, env in envs.items()
-            if warm.player is not None
         }
+        players = {name: one for name, one in labelers.items() if one is not None}
         dataset = DemonstrationDataset(demonstrations, warm, players, encoder, settings.seed)
 
         def report(step: int, metrics: Mapping[str, float]) -> None:
@@ -162,7 +162,7 @@ async def train_on_demonstrations(
         await train_on_examples(draw, learner, rates, ResumeState(), stopping, report)
     except TimeoutError:
         raise EnvError(
-            f"the player {warm.player!r} did not relabel a batch within "
+            f"the player {warm.labeler!r} did not relabel a batch within "
             f"rollout.deadline_s={deadline_s:g} s"
         ) from None
     finally:

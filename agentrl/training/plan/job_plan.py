@@ -15,6 +15,7 @@ from agentrl.policies.models.model_source import check_model, check_policy, find
 from agentrl.policies.open_engine import check_packages, engine_class
 from agentrl.rollout.rollout_plan import RolloutPlan, baseline_players, plan_rollouts
 from agentrl.rollout.workers.open_rollouts import layout_of_job
+from agentrl.training.demonstrations.demonstration_dataset import load_labeler
 from agentrl.training.demonstrations.demonstration_filter import (
     DemonstrationSelection,
     select_demonstrations,
@@ -139,6 +140,10 @@ def plan_training(
         warm_start=warm,
         demonstrations=select_demonstrations(warm, play.tasks[""].train, config.model, config.eval),
     )
+    if warm is not None:
+        for name, task in play.trained.items():
+            with named_in_errors(name):
+                load_labeler(task.train, warm)
     privileged = learner.algorithm.requires.privileged
     for name in play.trained:
         with named_in_errors(name):

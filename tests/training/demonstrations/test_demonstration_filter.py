@@ -18,7 +18,6 @@ from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.policies.open_encoder import open_encoder
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.environments.load_translator_and_players import load_player
 from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.rollout_plan import plan_rollouts
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
@@ -30,6 +29,7 @@ from agentrl.training.demonstrations import warm_start_cache
 from agentrl.training.demonstrations.demonstration_dataset import (
     Demonstration,
     DemonstrationDataset,
+    load_labeler,
     rerender_demonstrations,
 )
 from agentrl.training.demonstrations.demonstration_filter import (
@@ -135,7 +135,8 @@ def dataset_of(
 ) -> DemonstrationDataset:
     warm = config.warm_start
     assert warm is not None
-    players = {"": load_player(resolve_env(config.env), warm.player)} if warm.player else {}
+    labeler = load_labeler(resolve_env(config.env), warm)
+    players = {} if labeler is None else {"": labeler}
     return DemonstrationDataset(
         demonstrations, warm, players, open_encoder(config.model, model), seed=5
     )

@@ -16,6 +16,13 @@ from tests.training.monitoring.test_metric_descriptions import described
 SMALL = ["logging=[file]", "rollout.launcher=local", "checkpoint.every=4"]
 
 
+class SeeingPlayer:
+    """A scripted player that needs the observation."""
+
+    def reply(self, info, rng, observation):
+        return "<action>left</action>"
+
+
 def kill_after_first_checkpoint(folder, *arguments):
     """Run a command until its run has a checkpoint, then kill it with SIGKILL."""
     process = subprocess.Popen([sys.executable, "-m", "agentrl", *map(str, arguments)])
