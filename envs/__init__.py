@@ -58,7 +58,7 @@ _register(
 )
 for _name, _module, _players in (
     ("WebApp", "env", {}),
-    ("MiniWoB", "miniwob", {"expert": "agentrl.envs.web_app.players:MiniWoBExpert"}),
+    ("MiniWoB", "miniwob", {"expert": "agentrl.envs.web_app.miniwob_expert.expert:MiniWoBExpert"}),
 ):
     register(
         f"{_name}-v0",

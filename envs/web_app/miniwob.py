@@ -26,6 +26,23 @@ EASY = (
     "focus-text", "focus-text-2", "grid-coordinate", "identify-shape", "navigate-tree",
 )  # fmt: skip
 """Tasks of one to three taps."""
+USUAL = (
+    "book-flight", "choose-date", "choose-list", "click-button", "click-button-sequence",
+    "click-checkboxes", "click-checkboxes-large", "click-checkboxes-soft",
+    "click-checkboxes-transfer", "click-collapsible", "click-collapsible-2", "click-color",
+    "click-dialog", "click-dialog-2", "click-link", "click-menu", "click-option", "click-pie",
+    "click-scroll-list", "click-shades", "click-shape", "click-tab", "click-tab-2",
+    "click-tab-2-hard", "click-test", "click-test-2", "click-widget", "copy-paste",
+    "copy-paste-2", "count-shape", "email-inbox", "email-inbox-forward-nl",
+    "email-inbox-forward-nl-turk", "email-inbox-nl-turk", "enter-date", "enter-password",
+    "enter-text", "enter-text-dynamic", "enter-time", "find-word", "focus-text", "focus-text-2",
+    "grid-coordinate", "guess-number", "identify-shape", "login-user", "login-user-popup",
+    "multi-layouts", "multi-orderings", "navigate-tree", "read-table", "search-engine",
+    "simple-algebra", "simple-arithmetic", "social-media", "social-media-all",
+    "social-media-some", "terminal", "text-transform", "tic-tac-toe", "unicode-test",
+    "use-autocomplete", "use-slider", "use-spinner",
+)  # fmt: skip
+"""The 64 tasks of Synapse (arXiv:2306.07863): 48 with examples of their own, and 16 similar ones."""
 _NOT_TASKS = ("button-delay", "chase-circle", "hover-shape", "moving-items", "simon-says")
 """Pages that the package does not list among its tasks: most need a mouse that hovers."""
 _LIMITLESS_MS = (1 << 31) - 1
@@ -34,21 +51,82 @@ _HEAD = """<meta name="viewport" content="width=160, user-scalable=no"><style>
 html, body {overflow: hidden; background: white !important; touch-action: manipulation}
 #reward-display, #click-canvas {display: none}
 #sync-task-cover {pointer-events: none}  /* a tap on it would begin another episode */
-</style>"""
-_ELEMENTS = """[
-    ...document.querySelectorAll('body *:not(#query, #query *, #sync-task-cover)')
-]   .map(one => {
-        const box = one.getBoundingClientRect()
-        return {
-            tag: one.tagName.toLowerCase(), id: one.id, classes: [...one.classList],
-            text: (one.children.length && one.tagName !== 'LABEL' ? '' : one.textContent).trim(),
-            label: one.dataset.color ?? one.dataset.type ?? '', value: String(one.value ?? ''),
-            checked: Boolean((one.querySelector(':scope > input') ?? one).checked),
-            tapped: one.dataset.tampered === 'e' + WOB_EPISODE_ID,
-            x: (box.x + box.width / 2) / innerWidth, y: (box.y + box.height / 2) / innerWidth,
-            seen: box.width > 0 && box.height > 0,
-        }
-    }).filter(one => one.seen && !['script', 'style'].includes(one.tag))"""
+/* A list in the page: the phone's own would cover the page, and the page could not be read. */
+select:not([multiple]), ::picker(select) {appearance: base-select}
+select:not([multiple]) {min-block-size: 0; padding: 1px 4px; border-radius: 3px}
+select:not([multiple]) option {min-block-size: 0; padding: 1px 4px; font-size: 10px}
+</style><script>
+// A finger that moves, and does not scroll, is also a mouse with its button held down. Taps are
+// unchanged: for them the browser itself sends mouse events.
+(() => {
+    let start = null, isMouse = false
+    const send = (kind, touch, target) => {
+        const event = new MouseEvent(kind, {
+            bubbles: true, cancelable: true, composed: true, view: window, detail: 1,
+            clientX: touch.clientX, clientY: touch.clientY,
+            screenX: touch.screenX, screenY: touch.screenY, buttons: kind === 'mouseup' ? 0 : 1,
+        })
+        // The constructor rounds positions, and a pixel of the page has several of the screen.
+        for (const name of ['clientX', 'clientY', 'pageX', 'pageY'])
+            Object.defineProperty(event, name, {value: touch[name]})
+        target.dispatchEvent(event)
+    }
+    const under = touch => document.elementFromPoint(touch.clientX, touch.clientY) ?? document.body
+    const scrolls = one => {
+        for (; one && one !== document.body; one = one.parentElement)
+            if ((one.scrollHeight > one.clientHeight || one.scrollWidth > one.clientWidth) &&
+                /auto|scroll/.test(getComputedStyle(one).overflow)) return true
+        return false
+    }
+    addEventListener('touchstart', event => {
+        [start, isMouse] = [event.touches.length === 1 ? event.touches[0] : null, false]
+    }, true)
+    addEventListener('touchmove', event => {
+        if (!start || !isMouse && scrolls(start.target)) return
+        event.preventDefault()
+        if (!isMouse) for (const kind of ['mouseover', 'mousemove', 'mousedown'])
+            send(kind, start, start.target)
+        isMouse = true
+        send('mousemove', event.touches[0], under(event.touches[0]))
+    }, {capture: true, passive: false})
+    for (const kind of ['touchend', 'touchcancel']) addEventListener(kind, event => {
+        if (isMouse) send('mouseup', event.changedTouches[0], under(event.changedTouches[0]))
+        isMouse = false
+    }, true)
+})()
+</script>"""
+_ELEMENTS = """(() => {
+    const middle = box => [box.x + box.width / 2, box.y + box.height / 2]
+    const ownText = one => [...one.childNodes]
+        .filter(child => child.nodeType === Node.TEXT_NODE).map(child => child.data).join('')
+    const scroller = one => {
+        while ((one = one.parentElement) && one !== document.body)
+            if (one.scrollHeight > one.clientHeight &&
+                ['auto', 'scroll'].includes(getComputedStyle(one).overflowY)) return one
+    }
+    return [...document.querySelectorAll('body *:not(#query, #query *, #sync-task-cover)')]
+        .filter(one => !['SCRIPT', 'STYLE'].includes(one.tagName))
+        .map(one => {
+            const [x, y] = middle(one.getBoundingClientRect()), top = document.elementFromPoint(x, y)
+            const view = scroller(one)?.getBoundingClientRect()
+            const isInView = !view || view.top <= y && y <= view.bottom
+            return {
+                tag: one.tagName.toLowerCase(), id: one.id, classes: [...one.classList],
+                text: (one.tagName === 'LABEL' ? one.textContent : ownText(one)).trim(),
+                label: one.dataset.color ?? one.dataset.type ?? '',
+                value: String(one.value ?? ''),
+                fill: one.getAttribute('fill') ?? '',
+                checked: Boolean((one.querySelector(':scope > input') ?? one).checked ?? one.selected),
+                tapped: one.dataset.tampered === 'e' + WOB_EPISODE_ID,
+                focused: one === document.activeElement,
+                touchable: Boolean(isInView && top && (one.contains(top) || top.contains(one))),
+                x: x / innerWidth, y: y / innerWidth,
+                width: one.getBoundingClientRect().width / innerWidth,
+                height: one.getBoundingClientRect().height / innerWidth,
+                view: view ? [view.top / innerWidth, view.bottom / innerWidth] : null,
+            }
+        }).filter(one => one.height > 0)
+})()"""
 """The page's elements; positions are in widths of the page."""
 _BEGIN = """(async () => {
     $LIMIT
@@ -167,6 +245,9 @@ class MiniWoB(WebApp):
         known = super().info()
         for element in known["elements"]:
             element["y"] = STATUS_BAR + element["y"] * width / height
+            element["height"] *= width / height
+            if element["view"] is not None:
+                element["view"] = [STATUS_BAR + y * width / height for y in element["view"]]
         return {**known, "task": self.task_of(self.seed)}
 
 
@@ -187,13 +268,13 @@ def _checked(tasks: str | Sequence[str], clock: str, decay: bool) -> Sequence[st
     if decay and clock == "none":
         raise InvalidArgument("decay", decay, "false without a clock")
     known = task_names()
-    if tasks in ("easy", "all"):
-        return EASY if tasks == "easy" else known
+    if isinstance(tasks, str) and tasks in (sets := {"easy": EASY, "usual": USUAL, "all": known}):
+        return sets[tasks]
     chosen = [tasks] if isinstance(tasks, str) else list(tasks)
     for name in chosen:
         if name not in known:
             raise InvalidArgument(
-                "tasks", name, f"easy, all or a task of MiniWoB++{did_you_mean(str(name), known)}"
+                "tasks", name, f"easy, usual, all or a task of MiniWoB++{did_you_mean(str(name), known)}"
             )
     if not chosen:
         raise InvalidArgument("tasks", tasks, "at least one task")

@@ -110,7 +110,7 @@ class BrowserApp:
     def text(self, text: str) -> bool:
         """Type text into the focused field."""
         if self._tab is not None:
-            self._tab.insert_text(text)
+            self._tab.type_text(text)
         return False
 
     def clear_text(self) -> bool:

@@ -126,9 +126,15 @@ class BrowserTab:
 
         self._enqueue(press, is_input=True)
 
-    def insert_text(self, text: str) -> None:
-        """Type text into the focused field."""
-        self._enqueue(lambda page, _: page.keyboard.insert_text(text), is_input=True)
+    def type_text(self, text: str) -> None:
+        """Type text into the focused field: printable ASCII as keys, other text at once."""
+
+        async def type_(page: Page, _: CDPSession) -> None:
+            # Android's `input text` presses keys, too, which date fields and scripts listen to.
+            is_on_keys = text.isascii() and text.isprintable()
+            await (page.keyboard.type(text) if is_on_keys else page.keyboard.insert_text(text))
+
+        self._enqueue(type_, is_input=True)
 
     def clear_text(self) -> None:
         """Delete the text of the focused field."""
@@ -368,8 +374,11 @@ async def _move_finger(
     steps = max(round(duration_s / _STEP_S), 1) if start != end else 0
     (x, y), (across, down) = start, (end[0] - start[0], end[1] - start[1])
     began_s = time.monotonic()
-    for step in range(1, steps + 1):
-        # Sending takes time, too.
+    step = 0
+    while step < steps:
+        # A page that handles each move takes time: skip the steps that are late.
+        late = int((time.monotonic() - began_s) / duration_s * steps)
+        step = min(max(step + 1, late), steps)
         await asyncio.sleep(began_s + duration_s * step / steps - time.monotonic())
         await send("touchMove", (x + across * step / steps, y + down * step / steps))
     if not steps:
