@@ -42,7 +42,7 @@ USUAL = (
     "social-media-some", "terminal", "text-transform", "tic-tac-toe", "unicode-test",
     "use-autocomplete", "use-slider", "use-spinner",
 )  # fmt: skip
-"""The 64 tasks of Synapse (arXiv:2306.07863): 48 with examples of their own, and 16 similar ones."""
+"""The 64 tasks of Synapse (arXiv:2306.07863)."""
 _NOT_TASKS = ("button-delay", "chase-circle", "hover-shape", "moving-items", "simon-says")
 """Pages that the package does not list among its tasks: most need a mouse that hovers."""
 _LIMITLESS_MS = (1 << 31) - 1
@@ -107,7 +107,8 @@ _ELEMENTS = """(() => {
     return [...document.querySelectorAll('body *:not(#query, #query *, #sync-task-cover)')]
         .filter(one => !['SCRIPT', 'STYLE'].includes(one.tagName))
         .map(one => {
-            const [x, y] = middle(one.getBoundingClientRect()), top = document.elementFromPoint(x, y)
+            const [x, y] = middle(one.getBoundingClientRect())
+            const top = document.elementFromPoint(x, y)
             const view = scroller(one)?.getBoundingClientRect()
             const isInView = !view || view.top <= y && y <= view.bottom
             return {
@@ -116,7 +117,8 @@ _ELEMENTS = """(() => {
                 label: one.dataset.color ?? one.dataset.type ?? '',
                 value: String(one.value ?? ''),
                 fill: one.getAttribute('fill') ?? '',
-                checked: Boolean((one.querySelector(':scope > input') ?? one).checked ?? one.selected),
+                checked: Boolean(
+                    (one.querySelector(':scope > input') ?? one).checked ?? one.selected),
                 tapped: one.dataset.tampered === 'e' + WOB_EPISODE_ID,
                 focused: one === document.activeElement,
                 touchable: Boolean(isInView && top && (one.contains(top) || top.contains(one))),
@@ -274,7 +276,9 @@ def _checked(tasks: str | Sequence[str], clock: str, decay: bool) -> Sequence[st
     for name in chosen:
         if name not in known:
             raise InvalidArgument(
-                "tasks", name, f"easy, usual, all or a task of MiniWoB++{did_you_mean(str(name), known)}"
+                "tasks",
+                name,
+                f"easy, usual, all or a task of MiniWoB++{did_you_mean(str(name), known)}",
             )
     if not chosen:
         raise InvalidArgument("tasks", tasks, "at least one task")

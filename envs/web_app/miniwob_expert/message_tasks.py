@@ -6,15 +6,18 @@ from agentrl.actions.screen_actions import Action
 from agentrl.envs.web_app.miniwob_expert.page import Element, Page
 
 _NAME = r"([A-Z][\w-]*?)"
-_SOURCES = (rf"\b(?:[Ff]rom|[Bb]y|of) {_NAME}(?:'s)?\b", rf"\b{_NAME}'s\b(?! (?:inbox|email\b\.?$))",
-            rf"\b{_NAME}s? (?:sent|wrote|e-?mail|mail|wants his)")  # fmt: skip
-"""Where an instruction names the sender of an email, the most reliable first."""
-_NOT_NAMES = frozenset(
-    "Alexa Answer Ask Automatically Can Copy Could Create Delete Email FOrward Find Flag Forward "
-    "Foward Give Go Highlight I If In Inbox It Just Let Locate Look Make Mark May Navigate Open "
-    "Please Primary Pull Remind Resend Save Say Search Select Send Set Siri Tag Take The There "
-    "WiIl Will You".split()
+_SOURCES = (
+    rf"\b(?:[Ff]rom|[Bb]y|of) {_NAME}(?:'s)?\b",
+    rf"\b{_NAME}'s\b(?! (?:inbox|email\b\.?$))",
+    rf"\b{_NAME}s? (?:sent|wrote|e-?mail|mail|wants his)",
 )
+"""Where an instruction names the sender of an email, the most reliable first."""
+_OTHER_WORDS = """
+Alexa Answer Ask Automatically Can Copy Could Create Delete Email FOrward Find Flag Forward
+Foward Give Go Highlight I If In Inbox It Just Let Locate Look Make Mark May Navigate Open
+Please Primary Pull Remind Resend Save Say Search Select Send Set Siri Tag Take The There WiIl
+Will You
+"""
 """Words with a capital in instructions that do not name a person."""
 
 
@@ -27,7 +30,9 @@ def inbox(page: Page) -> Action:
         return page.fill(field, other) or page.tap(page.get(name="send-forward"))
     action = _email_action(page)
     if page.find(name="email"):
-        return page.tap(page.get(of=f"email-{action}" if action in ("reply", "forward") else action))
+        return page.tap(
+            page.get(of=f"email-{action}" if action in ("reply", "forward") else action)
+        )
     start = page.elements.index(page.get(of="email-sender", text=sender))
     if action in ("reply", "forward"):
         return page.tap(page.elements[start])
@@ -38,7 +43,9 @@ def post_button(page: Page) -> Action:
     """Tap a button, or an entry of the menu, of a user's post."""
     user, button = page.match(r'For the user (\S+), click on the "(.*)" button')
     post = _posts(page, user)[0]
-    entry = next((one for one in post if one["tag"] == "li" and one["text"].startswith(button)), None)
+    entry = next(
+        (one for one in post if one["tag"] == "li" and one["text"].startswith(button)), None
+    )
     direct = next((one for one in post if button.lower() in one["classes"]), None)
     return page.tap(entry or direct or next(one for one in post if "more" in one["classes"]))
 
@@ -66,7 +73,7 @@ def _people(page: Page) -> tuple[str, str]:
     """Return who has sent the email, and the other person, to whom to forward it."""
     said = re.sub('".*"', "", page.instruction)
     words = re.findall(r"[A-Z][\w-]*", re.sub(r"'s\b", "", said))
-    people = [word for word in dict.fromkeys(words) if word not in _NOT_NAMES]
+    people = [word for word in dict.fromkeys(words) if word not in _OTHER_WORDS.split()]
     named = [name for where in _SOURCES for name in re.findall(where, said) if name in people]
     sender = (named or people)[0]
     return sender, next((name for name in people if name != sender), "")

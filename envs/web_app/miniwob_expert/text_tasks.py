@@ -16,10 +16,13 @@ def one_text(page: Page) -> Action:
 
 def same_text_everywhere(page: Page) -> Action:
     """Enter what the instruction quotes into every field."""
-    return next(
-        (step for field in page.all("input") if (step := page.fill(field, page.quoted[0]))),
-        None,
-    ) or page.submit()
+    return (
+        next(
+            (step for field in page.all("input") if (step := page.fill(field, page.quoted[0]))),
+            None,
+        )
+        or page.submit()
+    )
 
 
 def login(page: Page) -> Action:

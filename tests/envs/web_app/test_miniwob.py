@@ -18,9 +18,10 @@ from agentrl.actions.space_formats import action_format_for
 from agentrl.devices.adb import AdbServer
 from agentrl.envs.web_app.env import APP
 from agentrl.envs.web_app.folder_server import FolderServer
-from agentrl.envs.web_app.miniwob import EASY, MiniWoB, task_names
-from agentrl.envs.web_app.players import CHOICES, MiniWoBExpert
+from agentrl.envs.web_app.miniwob import EASY, USUAL, MiniWoB, task_names
+from agentrl.envs.web_app.miniwob_expert.expert import PLAYERS, MiniWoBExpert
 from agentrl.errors import InvalidArgument
+from agentrl.training.evaluation.suite import tasks_of
 from virtual_phone import spawn
 from virtual_phone.browser import chromium
 
@@ -103,9 +104,8 @@ def compare(env: MiniWoB, reference: Page, task: str, seed: int) -> float:
 def test_the_same_touches_have_the_same_rewards_as_clicks_in_another_browser(
     serial: str, reference: Page
 ) -> None:
-    tasks = ("click-test", "click-test-2", "click-button", "click-dialog", "focus-text")
     rewards = set()
-    for task in tasks:
+    for task in ("click-test-2", "click-dialog"):
         with closing(made(serial, tasks=[task])) as env:
             rewards |= {compare(env, reference, task, seed) for seed in (0, 1)}
     assert {-1.0, 1.0} <= rewards
@@ -125,17 +125,21 @@ def test_twenty_tasks_have_the_same_episodes_as_in_another_browser(
 
 
 @pytest.mark.slow
-def test_the_expert_solves_the_easy_tasks_with_taps_alone(serial: str) -> None:
+@pytest.mark.timeout(900)
+def test_the_expert_solves_the_usual_tasks_with_touches_text_and_keys_alone(serial: str) -> None:
     player, form = MiniWoBExpert(), action_format_for(ScreenActionSpace())
-    assert set(CHOICES) == set(EASY)
-    for task in EASY:
+    assert set(PLAYERS) == {*USUAL, *EASY}
+    failed = []
+    for task in USUAL:
         with closing(made(serial, tasks=[task])) as env:
-            for seed in range(2):
-                (_, info), over = env.reset(seed=seed), False
-                while not over:
-                    reply = player.reply(info, np.random.default_rng(0))
-                    _, _, over, _, info = env.step(form.parse(reply))
-                assert info["metrics"]["success"] == 1, (task, seed)
+            (_, info), over, steps = env.reset(seed=1), False, 0
+            while not over and steps < 60:
+                reply = player.reply(info, np.random.default_rng(0))
+                _, _, over, _, info = env.step(form.parse(reply))
+                steps += 1
+            if not over or info["metrics"]["success"] != 1:
+                failed.append(task)
+    assert set(failed) <= {"tic-tac-toe"}  # whose opponent can force a draw, which is lost
 
 
 @pytest.mark.slow
@@ -215,6 +219,14 @@ def test_wrong_arguments_are_refused_before_a_phone_is_opened(
         MiniWoB(device="127.0.0.1:1", **kwargs)
 
 
+@pytest.mark.parametrize("name", ["easy", "usual", "all"])
+def test_a_suite_has_a_row_for_each_task(name: str) -> None:
+    expected = {"easy": EASY, "usual": USUAL, "all": task_names()}[name]
+    tasks = tasks_of(f"miniwob_{name}")
+    assert [task.name for task in tasks] == [*expected]
+    assert [task.kwargs for task in tasks] == [{"tasks": [task]} for task in expected]
+
+
 def test_the_tasks_are_those_that_the_package_lists() -> None:
     from miniwob.envs import miniwob_envs
 
@@ -222,4 +234,4 @@ def test_the_tasks_are_those_that_the_package_lists() -> None:
         kind.subdomain for kind in vars(miniwob_envs).values() if getattr(kind, "subdomain", None)
     }
     assert set(task_names()) == listed
-    assert set(EASY) <= listed
+    assert set(EASY) | set(USUAL) <= listed
