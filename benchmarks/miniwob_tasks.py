@@ -21,7 +21,7 @@ from agentrl.envs.web_app.env import APP
 from agentrl.envs.web_app.miniwob import USUAL, MiniWoB, task_names
 from agentrl.envs.web_app.miniwob_expert.expert import MiniWoBExpert
 from agentrl.errors import ConfigError, EnvError
-from agentrl.text_tables import ResultTable, print_table
+from agentrl.text_tables import UNLIMITED, ResultTable, print_table
 from virtual_phone import spawn
 
 DEADLINE_S = 60.0
@@ -61,7 +61,8 @@ def main() -> None:
     ]
     print(conditions("miniwob", "playwright"))
     columns = ("task", "solved", "steps", "failure")
-    print_table(ResultTable(columns=columns, rows=rows, names=1), Console())
+    for part in ResultTable(columns=columns, rows=rows, names=1).fold(UNLIMITED):
+        print_table(part, Console())
     episodes = options.seeds * len(found)
     always = sum(solved(one) == options.seeds for one in found.values())
     reset_s = sum(one.reset_s for one in found.values()) / episodes

@@ -89,10 +89,10 @@ class WarmStartConfig:
     """Maximum gradient norm; larger gradients are scaled down to it."""
     relabel: bool | str = True
     """Query the player again each time a screen is sampled, so that its random mistakes are not
-    memorized. With another player's name, that one replies: `expert` teaches what to do after a
-    mistake of `noisy`, but not the mistake (as DART does). Recorded episodes are relabeled only if
-    `player` played them. Only single turns can be relabeled, by players that need nothing but the
-    info, because observations are not recorded."""
+    memorized. With another player's name, that one replies: from `expert`, a model learns what
+    to do after a mistake of `noisy`, but not the mistake (as in DART). Recorded episodes are
+    relabeled only if `player` played them. Only single turns can be relabeled, by players that need
+    nothing but the info, because observations are not recorded."""
     phase_weights: dict[str, NonNegativeFloat] = field(default_factory=dict)
     """How often turns are sampled: a weight for each value of `phase` in their info. Phases that
     are not listed have weight 1."""

@@ -128,7 +128,7 @@ def test_twenty_tasks_have_the_same_episodes_as_in_another_browser(
 @pytest.mark.timeout(900)
 def test_the_expert_solves_the_usual_tasks_with_touches_text_and_keys_alone(serial: str) -> None:
     player, form = MiniWoBExpert(), action_format_for(ScreenActionSpace())
-    assert set(PLAYERS) == {*USUAL, *EASY}
+    assert set(PLAYERS) == {*USUAL} >= {*EASY}
     failed = []
     for task in USUAL:
         with closing(made(serial, tasks=[task])) as env:
