@@ -244,8 +244,7 @@ def notes(task: Task, run: Path) -> list[str]:
         own = env["player_kwargs"]
         how = f" with {own}" if own else ""
         imitated = f"imitates the player {warm['player']!r}{how}"
-        # Runs recorded before it could be a name have `true`.
-        if isinstance(warm["relabel"], str):
+        if isinstance(warm.get("relabel"), str):
             imitated = (
                 f"imitates the replies of {warm['relabel']!r} to the screens of the player "
                 f"{warm['player']!r}{how}"
