@@ -3,13 +3,15 @@
 import re
 from itertools import pairwise
 
-from agentrl.actions.screen_actions import Action, Drag, Tap
+from agentrl.actions.screen_actions import Action, Drag, Tap, Wait
 from agentrl.envs.web_app.miniwob_expert.page import Element, Page
 
 _MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September",
            "October", "November", "December")  # fmt: skip
 _LEAST_DRAG_PX = 12
 """Shorter drags may be taken for taps, in pixels of the page."""
+_SUGGESTIONS_S = 0.5
+"""How long to wait for suggestions, which a busy page shows late."""
 _SLIDER_STARTS, _SLIDER_LENGTHS = (-100, 0, 10, 100), (5, 10, 50, 100)
 """Ranges of sliders in `use-slider`, as the page shows the current value alone."""
 
@@ -45,9 +47,14 @@ def flight(page: Page) -> Action:
     )
     if page.find(of="flight-header"):
         return page.tap(_best_flight(page, best))
+    origin = page.get("input", name="flight-from")
+    if (step := _choose_airport(page, origin, start)) is not None:
+        return step
+    if origin["focused"]:
+        # The next field is so near that a tap on it may be the second of a double tap.
+        return page.tap(page.get(name="header-book"))
     return (
-        _choose_airport(page, page.get("input", name="flight-from"), start)
-        or _choose_airport(page, page.get("input", name="flight-to"), goal)
+        _choose_airport(page, page.get("input", name="flight-to"), goal)
         or _choose_date(page, month, day, year)
         or page.tap(page.get("button", name="search"))
     )
@@ -67,7 +74,7 @@ def completed_text(page: Page) -> Action:
         return page.tap(suggestions[0])
     if fits(field["value"]):
         return page.submit()
-    return page.fill(field, start) or page.submit()
+    return page.fill(field, start) or Wait(_SUGGESTIONS_S)
 
 
 def search_result(page: Page) -> Action:
@@ -154,7 +161,9 @@ def _choose_airport(page: Page, field: Element, name: str) -> Action | None:
     if fits(field["value"]):
         return None
     suggestions = [one for one in page.all("div", of="ui-menu-item-wrapper") if fits(one["text"])]
-    return page.tap(suggestions[0]) if suggestions else page.fill(field, name)
+    if suggestions:
+        return page.tap(suggestions[0])
+    return page.fill(field, name) or Wait(_SUGGESTIONS_S)
 
 
 def _best_flight(page: Page, best: str) -> Element:
