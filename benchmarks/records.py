@@ -110,6 +110,7 @@ TASKS = {
         overrides=[
             "env.id=minigrid:MiniGrid-DoorKey-6x6-v0", "model.image_size=[168, 168]",
             "eval.rings={levels: {size: 7}, rules: {highlight: false}}",
+            "warm_start.relabel=expert", "train.steps=30",
         ],
     ),
     "minigrid_fetch": Task(
