@@ -48,6 +48,9 @@ COMPOSED = {
     "agentrl/runs/run_folder.py": 1,
     "agentrl/viewer/episodes/episode_search.py": 2,
     "virtual_phone/commands/toybox/bashkit_programs.py": 1,
+    # A task's own expression for the short instruction that a page of MiniWoB++ draws.
+    "envs/web_app/miniwob_expert/message_tasks.py": 1,
+    "envs/web_app/miniwob_expert/page.py": 1,
     # A run of blanks, or one separator with the blanks around it.
     # A shell's or grep's own pattern, which its author may make as slow as they like.
     "virtual_phone/commands/toybox/grep.py": 2,
