@@ -13,6 +13,7 @@ import numpy as np
 
 from agentrl.devices import Action
 from agentrl.devices.screen_regions import STATUS_BAR
+from agentrl.envs.web_app import miniwob_page
 from agentrl.envs.web_app.env import Info, WebApp
 from agentrl.errors import ConfigError, InvalidArgument
 from agentrl.text.name_suggestions import did_you_mean
@@ -42,131 +43,28 @@ USUAL = (
     "social-media-some", "terminal", "text-transform", "tic-tac-toe", "unicode-test",
     "use-autocomplete", "use-slider", "use-spinner",
 )  # fmt: skip
-"""The 64 tasks of Synapse (arXiv:2306.07863)."""
+"""The 64 tasks of Synapse (arXiv:2306.07863): 48 with examples of their own, 16 similar to them."""
 _NOT_TASKS = ("button-delay", "chase-circle", "hover-shape", "moving-items", "simon-says")
 """Pages that the package does not list among its tasks: most need a mouse that hovers."""
 _LIMITLESS_MS = (1 << 31) - 1
 """The longest time that a page's timer takes, in milliseconds."""
-_HEAD = """<meta name="viewport" content="width=160, user-scalable=no"><style>
-html, body {overflow: hidden; background: white !important; touch-action: manipulation}
-#reward-display, #click-canvas {display: none}
-#sync-task-cover {pointer-events: none}  /* a tap on it would begin another episode */
-/* A list in the page: the phone's own would cover the page, and the page could not be read. */
-select:not([multiple]), ::picker(select) {appearance: base-select}
-select:not([multiple]) {min-block-size: 0; padding: 1px 4px; border-radius: 3px}
-select:not([multiple]) option {min-block-size: 0; padding: 1px 4px; font-size: 10px}
-</style><script>
-// A finger that moves, and does not scroll, is also a mouse with its button held down. Taps are
-// unchanged: for them the browser itself sends mouse events.
-(() => {
-    let start = null, isMouse = false
-    const send = (kind, touch, target) => {
-        const event = new MouseEvent(kind, {
-            bubbles: true, cancelable: true, composed: true, view: window, detail: 1,
-            clientX: touch.clientX, clientY: touch.clientY,
-            screenX: touch.screenX, screenY: touch.screenY, buttons: kind === 'mouseup' ? 0 : 1,
-        })
-        // The constructor rounds positions, and a pixel of the page has several of the screen.
-        for (const name of ['clientX', 'clientY', 'pageX', 'pageY'])
-            Object.defineProperty(event, name, {value: touch[name]})
-        target.dispatchEvent(event)
-    }
-    const under = touch => document.elementFromPoint(touch.clientX, touch.clientY) ?? document.body
-    const scrolls = one => {
-        for (; one && one !== document.body; one = one.parentElement)
-            if ((one.scrollHeight > one.clientHeight || one.scrollWidth > one.clientWidth) &&
-                /auto|scroll/.test(getComputedStyle(one).overflow)) return true
-        return false
-    }
-    addEventListener('touchstart', event => {
-        [start, isMouse] = [event.touches.length === 1 ? event.touches[0] : null, false]
-    }, true)
-    addEventListener('touchmove', event => {
-        if (!start || !isMouse && scrolls(start.target)) return
-        event.preventDefault()
-        if (!isMouse) for (const kind of ['mouseover', 'mousemove', 'mousedown'])
-            send(kind, start, start.target)
-        isMouse = true
-        send('mousemove', event.touches[0], under(event.touches[0]))
-    }, {capture: true, passive: false})
-    for (const kind of ['touchend', 'touchcancel']) addEventListener(kind, event => {
-        if (isMouse) send('mouseup', event.changedTouches[0], under(event.changedTouches[0]))
-        isMouse = false
-    }, true)
-})()
-</script>"""
-_ELEMENTS = """(() => {
-    const middle = box => [box.x + box.width / 2, box.y + box.height / 2]
-    const ownText = one => [...one.childNodes]
-        .filter(child => child.nodeType === Node.TEXT_NODE).map(child => child.data).join('')
-    const scroller = one => {
-        while ((one = one.parentElement) && one !== document.body)
-            if (one.scrollHeight > one.clientHeight &&
-                ['auto', 'scroll'].includes(getComputedStyle(one).overflowY)) return one
-    }
-    return [...document.querySelectorAll('body *:not(#query, #query *, #sync-task-cover)')]
-        .filter(one => !['SCRIPT', 'STYLE'].includes(one.tagName))
-        .map(one => {
-            const [x, y] = middle(one.getBoundingClientRect())
-            const top = document.elementFromPoint(x, y)
-            const view = scroller(one)?.getBoundingClientRect()
-            const isInView = !view || view.top <= y && y <= view.bottom
-            return {
-                tag: one.tagName.toLowerCase(), id: one.id, classes: [...one.classList],
-                text: (one.tagName === 'LABEL' ? one.textContent : ownText(one)).trim(),
-                label: one.dataset.color ?? one.dataset.type ?? '',
-                value: String(one.value ?? ''),
-                fill: one.getAttribute('fill') ?? '',
-                checked: Boolean(
-                    (one.querySelector(':scope > input') ?? one).checked ?? one.selected),
-                tapped: one.dataset.tampered === 'e' + WOB_EPISODE_ID,
-                focused: one === document.activeElement,
-                touchable: Boolean(isInView && top && (one.contains(top) || top.contains(one))),
-                x: x / innerWidth, y: y / innerWidth,
-                width: one.getBoundingClientRect().width / innerWidth,
-                height: one.getBoundingClientRect().height / innerWidth,
-                view: view ? [view.top / innerWidth, view.bottom / innerWidth] : null,
-            }
-        }).filter(one => one.height > 0)
-})()"""
-"""The page's elements; positions are in widths of the page."""
-_BEGIN = """(async () => {
-    $LIMIT
-    Math.seedrandom('{seed}')
-    core.startEpisodeReal()
-    while (!WOB_TASK_READY) await new Promise(done => setTimeout(done, 20))
-    $PAUSE
-})()"""
-_STATE = """(() => {
-    $PAUSE
-    const said = core.getUtterance()
-    return {
-        score: $REWARD, done: WOB_DONE_GLOBAL, instruction: String(said.utterance ?? said),
-        reason: WOB_REWARD_REASON, elements: $ELEMENTS,
-        metrics: {success: Number(WOB_RAW_REWARD_GLOBAL > 0), reward: $REWARD},
-    }
-})()"""
-_PAUSE = "if (core.EP_TIMER !== null) {clearTimeout(core.EP_TIMER); core.paused = Date.now()}"
-_RESUME = """if (core.EP_TIMER !== null) {
-    core.ept0 += Date.now() - core.paused
-    core.EP_TIMER = setTimeout(
-        () => core.endEpisode(-1, false, 'timed out'),
-        core.EPISODE_MAX_TIME - (Date.now() - core.ept0),
-    )
-}"""
 
 
 class MiniWoB(WebApp):
     """One or several tasks of MiniWoB++; with several, an episode's seed chooses the task.
 
-    See `WebApp` for observations and actions. `info` also has `task`; `reason`, the page's words
-    for the outcome; and `elements`, which scripted players read: the visible elements with their
-    `tag`, `id`, `classes`, `text`, `label` and `value`, whether they are `checked` or were
-    `tapped`, and their middle, `x` and `y` in [0, 1] of the screen. `metrics` are `success`
+    See `WebApp` for observations and actions. Besides a tap, which is also a click, a finger that
+    moves is a mouse with its button held down, so that sliders and other things can be dragged.
+
+    `info` also has `task`; `reason`, the page's words for the outcome; and `elements`, which
+    scripted players read: the elements with their `tag`, `id`, `classes`, own `text`, `label`,
+    `value` and `fill`, whether they are `checked`, `focused`, `touchable` where they are, or were
+    `tapped`, their middle, `x` and `y`, `width` and `height` in fractions of the screen, and
+    `view`, the top and bottom of the list in which they scroll, if any. `metrics` are `success`
     (whether the reward without decay is positive) and `reward`.
 
     Args:
-        tasks: names such as `click-button`; `easy` or `all` (125).
+        tasks: names such as `click-button`; `easy`, `usual` or `all` (16, 64 and 125 tasks).
         clock: `running` ends an episode after the task's own time (10 s for most), as its authors
             do; `paused` does not count the time while the policy thinks; `none` gives unlimited
             time, as BrowserGym does.
@@ -197,16 +95,16 @@ class MiniWoB(WebApp):
         self._pauses = clock == "paused"
         reward = "WOB_REWARD_GLOBAL" if decay else "WOB_RAW_REWARD_GLOBAL"
         limit = f"core.EPISODE_MAX_TIME = {_LIMITLESS_MS}" if clock == "none" else ""
-        pause = _PAUSE if self._pauses else ""
+        pause = miniwob_page.PAUSE if self._pauses else ""
         super().__init__(
             root=str(_pages_folder()),
             start=f"miniwob/{self._tasks[0]}.html",
             ready="window.core && core.cover_div",
-            begin=_BEGIN.replace("$LIMIT", limit).replace("$PAUSE", pause),
-            state=_STATE.replace("$REWARD", reward)
+            begin=miniwob_page.BEGIN.replace("$LIMIT", limit).replace("$PAUSE", pause),
+            state=miniwob_page.STATE.replace("$REWARD", reward)
             .replace("$PAUSE", pause)
-            .replace("$ELEMENTS", _ELEMENTS),
-            head=_HEAD,
+            .replace("$ELEMENTS", miniwob_page.ELEMENTS),
+            head=miniwob_page.HEAD,
             actions=actions,
             exit_reward=exit_reward,
             device=device,
@@ -238,7 +136,7 @@ class MiniWoB(WebApp):
     def step(self, action: Action) -> tuple[Image, float, bool, bool, Info]:
         """Act with the clock running, then wait until the screen has settled."""
         if self._pauses and self.action_space.contains(action):
-            self.evaluate(_RESUME)
+            self.evaluate(miniwob_page.RESUME)
         return super().step(action)
 
     def info(self) -> Info:
@@ -293,4 +191,9 @@ def _pages_folder() -> Path:
             "MiniWoB++ needs miniwob, which is not installed; run: "
             "pip install 'agentrl-screens[miniwob]'"
         )
-    return Path(spec.origin).parent / "html"
+    folder = Path(spec.origin).parent / "html"
+    if not folder.is_dir():
+        raise ConfigError(
+            f"MiniWoB++ needs the package miniwob, but Python finds {spec.origin} first; rename it"
+        )
+    return folder

@@ -48,7 +48,11 @@ def load_labeler(
     """
     if warm.labeler is None:
         return None
-    player = load_player(env, warm.labeler, resize_of)
+    try:
+        player = load_player(env, warm.labeler, resize_of)
+    except ConfigError as error:
+        setting = "player" if warm.relabel is True else "relabel"
+        raise ConfigError(f"warm_start.{setting}={warm.labeler}: {error}") from None
     if takes_observation(player):
         why = f"this player of {env.id} needs observations, which are not recorded"
     elif env.history == History() and env.settings.max_turns > 1:

@@ -140,13 +140,11 @@ def plan_training(
         warm_start=warm,
         demonstrations=select_demonstrations(warm, play.tasks[""].train, config.model, config.eval),
     )
-    if warm is not None:
-        for name, task in play.trained.items():
-            with named_in_errors(name):
-                load_labeler(task.train, warm)
     privileged = learner.algorithm.requires.privileged
-    for name in play.trained:
+    for name, task in play.trained.items():
         with named_in_errors(name):
+            if warm is not None:
+                load_labeler(task.train, warm)
             if scores:
                 check_rewards(play.only(name))
             if privileged is not None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from agentrl.actions.screen_actions import Action, Swipe
-from agentrl.envs.web_app.miniwob_expert.page import Element, Page
+from agentrl.envs.web_app.miniwob_expert.page import PAUSE, Element, Page
 
 _ORDINALS = ("1st", "2nd", "3rd")
 _SHAPES = {"rect": "rectangle", "circle": "circle", "polygon": "triangle"}
@@ -133,9 +133,10 @@ def menu(page: Page) -> Action:
 
 def pie(page: Page) -> Action:
     """Open the pie menu, and tap a slice."""
-    label = page.find("tspan", text=page.quoted[0])
-    is_open = label is not None and label["touchable"]
-    return page.tap(label if label and is_open else page.get("tspan", text="+"))
+    label, closed = page.find("tspan", text=page.quoted[0]), page.find("tspan", text="+")
+    if closed:
+        return page.tap(closed)
+    return page.tap(label) if label and label["touchable"] else PAUSE
 
 
 def shades(page: Page) -> Action:

@@ -112,7 +112,9 @@ class MiniWoBExpert:
                 f"the player 'expert' does not know the task {info['task']}; it knows "
                 f"{', '.join(PLAYERS)}"
             )
-        page = Page(instruction=info["instruction"], elements=info["elements"])
+        # Only now and then: an action may need no effect that can be seen.
+        is_stuck = not info["changed"] and rng.random() < 0.5
+        page = Page(instruction=info["instruction"], elements=info["elements"], is_stuck=is_stuck)
         return self._written(play(page), info)
 
     def _written(self, action: Action, info: Mapping[str, Any]) -> str:

@@ -3,15 +3,13 @@
 import re
 from itertools import pairwise
 
-from agentrl.actions.screen_actions import Action, Drag, Tap, Wait
-from agentrl.envs.web_app.miniwob_expert.page import Element, Page
+from agentrl.actions.screen_actions import Action, Drag, Tap
+from agentrl.envs.web_app.miniwob_expert.page import PAUSE, Element, Page
 
 _MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September",
            "October", "November", "December")  # fmt: skip
 _LEAST_DRAG_PX = 12
 """Shorter drags may be taken for taps, in pixels of the page."""
-_SUGGESTIONS_S = 0.5
-"""How long to wait for suggestions, which a busy page shows late."""
 _SLIDER_STARTS, _SLIDER_LENGTHS = (-100, 0, 10, 100), (5, 10, 50, 100)
 """Ranges of sliders in `use-slider`, as the page shows the current value alone."""
 
@@ -47,14 +45,9 @@ def flight(page: Page) -> Action:
     )
     if page.find(of="flight-header"):
         return page.tap(_best_flight(page, best))
-    origin = page.get("input", name="flight-from")
-    if (step := _choose_airport(page, origin, start)) is not None:
-        return step
-    if origin["focused"]:
-        # The next field is so near that a tap on it may be the second of a double tap.
-        return page.tap(page.get(name="header-book"))
     return (
-        _choose_airport(page, page.get("input", name="flight-to"), goal)
+        _choose_airport(page, page.get("input", name="flight-from"), start)
+        or _choose_airport(page, page.get("input", name="flight-to"), goal)
         or _choose_date(page, month, day, year)
         or page.tap(page.get("button", name="search"))
     )
@@ -74,7 +67,7 @@ def completed_text(page: Page) -> Action:
         return page.tap(suggestions[0])
     if fits(field["value"]):
         return page.submit()
-    return page.fill(field, start) or Wait(_SUGGESTIONS_S)
+    return page.fill(field, start) or PAUSE
 
 
 def search_result(page: Page) -> Action:
@@ -132,7 +125,7 @@ def slider(page: Page) -> Action:
     )  # fmt: skip
     target = start + length * (goal - low) / span
     if abs(target - handle[axis]) < _LEAST_DRAG_PX * page.pixel[0 if is_flat else 1]:
-        far = start if share > 0.5 else start + length
+        far = start + length * (0.1 if share > 0.5 else 0.9)
         return Tap(**{"x": track["x"], "y": track["y"], axis: far})
     end = {"x": track["x"], "y": track["y"], axis: target}
     return Drag(handle["x"], handle["y"], end["x"], end["y"])
@@ -163,7 +156,7 @@ def _choose_airport(page: Page, field: Element, name: str) -> Action | None:
     suggestions = [one for one in page.all("div", of="ui-menu-item-wrapper") if fits(one["text"])]
     if suggestions:
         return page.tap(suggestions[0])
-    return page.fill(field, name) or Wait(_SUGGESTIONS_S)
+    return page.fill(field, name) or PAUSE
 
 
 def _best_flight(page: Page, best: str) -> Element:

@@ -7,15 +7,16 @@ from agentrl.envs.web_app.miniwob_expert.page import Element, Page
 
 _NAME = r"([A-Z][\w-]*?)"
 _SOURCES = (
-    rf"\b(?:[Ff]rom|[Bb]y|of) {_NAME}(?:'s)?\b",
-    rf"\b{_NAME}'s\b(?! (?:inbox|email\b\.?$))",
+    rf"\b(?:[Ff]rom|[Bb]y) {_NAME}(?:'s)?\b",
+    rf"(?<!to )\b{_NAME}'s\b(?! inbox)",
     rf"\b{_NAME}s? (?:sent|wrote|e-?mail|mail|wants his)",
 )
 """Where an instruction names the sender of an email, the most reliable first."""
-_OTHER_WORDS = """
-Alexa Answer Ask Automatically Can Copy Could Create Delete Email FOrward Find Flag Forward
-Foward Give Go Highlight I If In Inbox It Just Let Locate Look Make Mark May Navigate Open
-Please Primary Pull Remind Resend Save Say Search Select Send Set Siri Tag Take The There WiIl
+_NOT_NAMES = """
+Alexa Answer Ask Automatically Can Copy Could Create Delete Email FOrward Find First Flag For
+Forward Foward Get Give Go Hi Highlight I If Important In Inbox It Jend Just Let Locate Look Make
+Mark May Navigate Open Please Primary Pull Put Remind Replay Reply Resend Respond Save Say Search
+Select Send Set Simply Siri Star Tag Take Tell Text Thanks The There Throw To Trash Tuesday WiIl
 Will You
 """
 """Words with a capital in instructions that do not name a person."""
@@ -23,7 +24,7 @@ Will You
 
 def inbox(page: Page) -> Action:
     """Delete, star, answer or forward the email of a sender."""
-    sender, other = _people(page)
+    sender, other = people(page.instruction)
     if field := page.find("textarea", name="reply-text"):
         return page.fill(field, page.quoted[-1]) or page.tap(page.get(name="send-reply"))
     if field := page.find("input", of="forward-sender"):
@@ -64,19 +65,19 @@ def _email_action(page: Page) -> str:
     said = page.instruction.lower()
     if page.quoted:
         return "reply"
-    if "delet" in said:
+    if re.search("delet|trash|rid of|throw", said):
         return "trash"
-    return "star" if "important" in said else "forward"
+    return "star" if re.search("important|star", said) else "forward"
 
 
-def _people(page: Page) -> tuple[str, str]:
+def people(instruction: str) -> tuple[str, str]:
     """Return who has sent the email, and the other person, to whom to forward it."""
-    said = re.sub('".*"', "", page.instruction)
+    said = re.sub('".*"', "", instruction)
     words = re.findall(r"[A-Z][\w-]*", re.sub(r"'s\b", "", said))
-    people = [word for word in dict.fromkeys(words) if word not in _OTHER_WORDS.split()]
-    named = [name for where in _SOURCES for name in re.findall(where, said) if name in people]
-    sender = (named or people)[0]
-    return sender, next((name for name in people if name != sender), "")
+    names = [word for word in dict.fromkeys(words) if word not in _NOT_NAMES.split()]
+    named = [name for where in _SOURCES for name in re.findall(where, said) if name in names]
+    sender = (named or names)[0]
+    return sender, next((name for name in names if name != sender), "")
 
 
 def _posts(page: Page, user: str) -> list[list[Element]]:

@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.actions.screen_actions import Action, Key, Swipe, Tap, Type
+from agentrl.actions.screen_actions import Action, Key, Swipe, Tap, Type, Wait
 
 Element = Mapping[str, Any]
 """An element of a page; see `MiniWoB`."""
 _MAX_SCROLL = 0.12
 """How far one swipe scrolls, in heights of the screen: less than the lowest list."""
+PAUSE = Wait(0.5)
+"""What a player does while the page has yet to show something, such as suggestions."""
 _SUBMITS = ("Submit", "Search", "Go!", "Login", "OK")
 
 
@@ -20,6 +22,8 @@ class Page:
 
     instruction: str
     elements: Sequence[Element]
+    is_stuck: bool = False
+    """Whether to touch a field again that seems to be ready."""
 
     def all(
         self, *tags: str, text: str | None = None, of: str | None = None, name: str | None = None
@@ -83,6 +87,7 @@ class Page:
         """Write a text into a field, step by step; return None once it is there."""
         if field["value"] == text:
             return None
-        if not field["focused"]:
+        # After a choice among suggestions, Chrome may focus a field without moving the caret there.
+        if self.is_stuck or not field["focused"]:
             return self.tap(field)
         return Key("DEL") if field["value"] else Type(text)

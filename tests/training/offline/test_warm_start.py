@@ -107,7 +107,7 @@ async def test_the_expert_replies_to_the_screens_that_a_noisy_player_has_reached
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["warm_start.relabel=exprt"], "has no player 'exprt' .did you mean 'expert'"),
+        (["warm_start.relabel=exprt"], "warm_start.relabel=exprt: .* has no player 'exprt'"),
         (["env.history=concat"], "warm_start.relabel=expert: a whole conversation cannot be"),
         (["warm_start.player=null", "warm_start.recorded=[runs/a]"], "warm_start.player .*null"),
         (

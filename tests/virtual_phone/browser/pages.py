@@ -10,7 +10,8 @@ FRONT = f"""{VIEWPORT}<title>Front</title>
 <button style='position:absolute;left:50px;top:80px;width:120px;height:60px'
   onclick="document.body.style.background='red'">go</button>
 <input style='position:absolute;left:10px;top:200px' aria-label='name'
-  oninput="document.title='typed ' + this.value">
+  onkeydown="this.dataset.keys = (this.dataset.keys ?? '') + event.key"
+  oninput="document.title = `typed ${{this.value}} with ${{this.dataset.keys}}`">
 <a href=/second style='position:absolute;left:10px;top:300px'>second</a>
 <a target=_blank href=/second style='position:absolute;left:10px;top:350px'>another tab</a>
 <input type=checkbox aria-label='agree' style='position:absolute;left:10px;top:400px'>

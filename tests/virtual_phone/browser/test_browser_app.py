@@ -93,7 +93,7 @@ def test_touches_text_keys_and_rotation_reach_the_page(phone: Station) -> None:
     # A touch counts when its effect can be seen.
     assert (picture(phone)[-10, -10] == (0, 0, 255)).all()
     phone.shell("input tap 100 470; input text hello; input keyevent DEL")
-    phone.wait_for(f"cat {STATE}", '"title": "typed hell"')
+    phone.wait_for(f"cat {STATE}", '"title": "typed hell with helloBackspace"')
     phone.shell("input tap 40 665")
     phone.wait_for(f"cat {STATE}", '"title": "Second')
     phone.shell("input keyevent BACK")
